@@ -1,0 +1,1 @@
+"""The benchmark as data: rows, READMEs, splits, prompts. Never imports torch."""

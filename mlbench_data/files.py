@@ -1,0 +1,97 @@
+"""Reading and writing files so that nothing is ever half-written."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlbench_data.bad_input import BadInput
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+def cache_folder() -> Path:
+    """Where converted models and the built MiniBench are kept: $MLBENCH_CACHE, else `.cache` in the project."""
+    return Path(os.environ.get("MLBENCH_CACHE") or PROJECT_ROOT / ".cache")
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a file that a user named. `what` says what it should have been. Raises BadInput."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text (byte {error.start}); expected {what}") from error
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}; expected {what}") from error
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """A JSON file that a user named. Raises BadInput."""
+    try:
+        return json.loads(read_text(path, what))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {what}") from error
+
+
+def read_jsonl(path: str | Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for each line that is not blank. Raises BadInput naming file and line."""
+    for number, line in enumerate(read_text(path, what).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{path}:{number}: broken JSON ({error.msg}); expected {what}") from error
+        if not isinstance(value, dict):
+            raise BadInput(f"{path}:{number}: not a JSON object; expected {what}")
+        yield number, value
+
+
+def make_folder(path: str | Path) -> Path:
+    """Creates an output folder and proves that it can be written to. Raises BadInput."""
+    folder = Path(path)
+    probe = folder / f".writable-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot write there ({error.strerror}); give a writable folder") from error
+    return folder
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed onto it once the block has ended without an error."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a whole file or nothing."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Writes a whole JSON file or nothing; keys keep their order."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def sha256_of(value: Any) -> str:
+    """The hash of any JSON value, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def sha256_of_file(path: str | Path) -> str:
+    """The hash of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
