@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import os
 import platform
 import re
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import jsonargparse
 
@@ -19,7 +20,9 @@ from mlbench_data.files import PROJECT_ROOT
 Config = TypeVar("Config")
 
 _UNKNOWN_FLAG = re.compile(r"[Uu]nrecognized arguments: (?P<name>--?[\w.-]+)")
-_UNKNOWN_KEY = re.compile(r"(?:Key|key|Group|Option) ['\"](?P<name>[\w.-]+)['\"] is not (?:expected|accepted)")
+_UNKNOWN_KEY = re.compile(
+    r"(?:Key|key|Group|Option) ['\"](?P<name>[\w.-]+)['\"] is not (?:expected|accepted)"
+)
 
 
 class _Parser(jsonargparse.ArgumentParser):
@@ -27,7 +30,7 @@ class _Parser(jsonargparse.ArgumentParser):
 
     valid_names: tuple[str, ...] = ()
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # type: ignore[override]
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         found = _UNKNOWN_FLAG.search(message) or _UNKNOWN_KEY.search(message)
         if found:
             name = found["name"].lstrip("-")
@@ -66,9 +69,64 @@ def parse(config_class: type[Config], description: str, arguments: list[str] | N
     parser.valid_names = tuple(field.name for field in dataclasses.fields(config_class))  # type: ignore[arg-type]
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     parser.add_class_arguments(config_class, as_group=False)
-    values = parser.parse_args(arguments).as_dict()
+    given = sys.argv[1:] if arguments is None else arguments
+    values = parser.parse_args(spelled_out(config_class, given)).as_dict()
     values.pop("config", None)
     return config_class(**values)
+
+
+def spelled_out(config_class: type, arguments: list[str]) -> list[str]:
+    """The arguments with the usual shorthands written as jsonargparse reads them.
+
+    `--gold` becomes `--gold true`; the values of a list may stand side by side (`--splits full quarter`);
+    bare words belong to the list field with the metadata `{"positional": True}`, if there is one.
+    """
+    hints = get_type_hints(config_class)
+    positional = [item.name for item in dataclasses.fields(config_class) if item.metadata.get("positional")]
+    written: list[str] = []
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        name = token.removeprefix("--")
+        if not _is_flag(token):
+            (words if positional else written).append(token)
+        elif hints.get(name) is bool:
+            stated = bool(rest) and rest[0].lower() in ("true", "false")
+            written += [token, rest.pop(0) if stated else "true"]
+        elif (kind := _list_of(hints.get(name))) is not None:
+            values = _leading_values(rest)
+            in_brackets = bool(values) and values[0].startswith("[")
+            written += [token, *values] if in_brackets else [token, _as_list(values, kind)]
+        else:
+            written.append(token)
+            takes_value = name in hints or name == "config"
+            written += [rest.pop(0)] if takes_value and rest else []
+    return [*written, f"--{positional[0]}", _as_list(words, str)] if words else written
+
+
+def _is_flag(token: str) -> bool:
+    return token.startswith("-") and not re.match(r"-\.?\d", token)
+
+
+def _list_of(hint: Any) -> type | None:
+    """The kind of item if the annotation is a list of something, or such a list or None."""
+    for option in (hint, *get_args(hint)):
+        if get_origin(option) is list:
+            return get_args(option)[0]
+    return None
+
+
+def _leading_values(rest: list[str]) -> list[str]:
+    """Takes the words before the next flag."""
+    values = []
+    while rest and not _is_flag(rest[0]):
+        values.append(rest.pop(0))
+    return values
+
+
+def _as_list(values: list[str], kind: type) -> str:
+    return json.dumps(values) if kind is str else f"[{', '.join(values)}]"
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,114 @@
+"""Running candidates in the sandbox: several at a time, each distinct one once, failures of ours again."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from eval.sandbox.interface import Limits, Outcome, Program, Sandbox
+from mlbench_data.files import sha256_of
+from mlbench_data.progress import progress
+from mlbench_data.rows import BASH, Row
+
+_NOT_CONTENT = {".git", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Everything that decides what becomes of a candidate, apart from the candidate.
+
+    `checkouts` are the content hashes of the repositories by name, None where there is no checkout.
+    """
+
+    sandbox: Sandbox
+    limits: Limits
+    repositories: Path
+    checkouts: dict[str, str | None]
+    python: Path
+    workers: int
+
+    def identity(self, row: Row, code: str) -> str:
+        """The hash of what decides the outcome: answer, row, checkout, limits, sandbox and interpreter."""
+        return sha256_of(
+            {
+                "code": code,
+                "row": row.as_dict(),
+                "checkout": self.checkouts[row.repository],
+                "limits": asdict(self.limits),
+                "sandbox": self.sandbox.describe(),
+                "python": str(self.python),
+            }
+        )
+
+    def run(self, row: Row, code: str) -> Outcome:
+        """Runs one answer to a row. A failure that is not the answer's comes back as `infrastructure`."""
+        checkout = self.repositories / row.repository
+        if self.checkouts[row.repository] is None:
+            return _infrastructure(f"no checkout of {row.repository} at {checkout}")
+        program = Program(
+            code=code,
+            kind="bash" if row.type == BASH else "python",
+            repository=checkout,
+            path=row.path,
+            python=self.python,
+            prefix=row.prefix_code,
+        )
+        try:
+            return self.sandbox.run(program, self.limits)
+        except OSError as error:
+            return _infrastructure(f"{type(error).__name__}: {error}")
+
+
+def _infrastructure(detail: str) -> Outcome:
+    return Outcome("infrastructure", None, 0.0, None, "", "", detail)
+
+
+def run_all(runner: Runner, jobs: dict[str, tuple[Row, str]], what: str) -> Iterator[tuple[str, Outcome]]:
+    """Outcomes by identity, as they come. What ended as `infrastructure` is tried once more at the end."""
+    again: dict[str, tuple[Row, str]] = {}
+    for identity, outcome in _run_once(runner, jobs, what):
+        if outcome.ending == "infrastructure":
+            again[identity] = jobs[identity]
+        else:
+            yield identity, outcome
+    if again:
+        print(
+            f"{len(again)} runs failed for reasons of the infrastructure; trying them again", file=sys.stderr
+        )
+        yield from _run_once(runner, again, f"{what} again")
+
+
+def _run_once(runner: Runner, jobs: dict[str, tuple[Row, str]], what: str) -> Iterator[tuple[str, Outcome]]:
+    pool = ThreadPoolExecutor(runner.workers)
+    try:
+        running = {pool.submit(runner.run, row, code): identity for identity, (row, code) in jobs.items()}
+        for done in progress(as_completed(running), len(running), what):
+            yield running[done], done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def content_hash(folder: Path) -> str:
+    """The hash of a folder's files: names, contents, executable bits and link targets; without .git."""
+    digest = hashlib.sha256()
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(set(folders) - _NOT_CONTENT)
+        for name in sorted(files + [item for item in folders if os.path.islink(os.path.join(parent, item))]):
+            path = Path(parent, name)
+            digest.update(f"{path.relative_to(folder)}\0".encode())
+            if path.is_symlink():
+                digest.update(f"link {os.readlink(path)}\0".encode())
+            elif path.is_file():
+                with open(path, "rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                digest.update(f"{content} {os.access(path, os.X_OK)}\0".encode())
+    return digest.hexdigest()
+
+
+def checkout_hashes(repositories: Path, rows: list[Row]) -> dict[str, str | None]:
+    """The content hash of each row's repository by its name, None where there is no checkout."""
+    folders = {row.repository: repositories / row.repository for row in rows}
+    return {name: content_hash(folder) if folder.is_dir() else None for name, folder in folders.items()}

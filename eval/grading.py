@@ -1,0 +1,66 @@
+"""From what was checked and what became of the run to one status."""
+
+from typing import Literal
+
+from eval.checks import Check, Mode
+from eval.sandbox.interface import Ending
+
+Status = Literal[
+    "passed",
+    "wrong_type",
+    "missing_parameters",
+    "failed",
+    "timed_out",
+    "out_of_memory",
+    "output_limit",
+    "no_code",
+    "infrastructure",
+    "not_run",
+]
+Stage = Literal["missing", "check", "execute"]
+
+STATUSES: tuple[Status, ...] = (
+    "passed",
+    "wrong_type",
+    "missing_parameters",
+    "failed",
+    "timed_out",
+    "out_of_memory",
+    "output_limit",
+    "no_code",
+    "infrastructure",
+)
+"""What an evaluation gives. `not_run` comes up only when results are graded again under other rules."""
+
+
+def grade(
+    code: str | None,
+    check: Check,
+    mode: Mode,
+    *,
+    execute: bool,
+    ending: Ending | None,
+    exit_code: int | None,
+) -> tuple[Status, Stage]:
+    """The status of a candidate and the stage that decided it. `code` is None where no candidate was given.
+
+    Under `paper` a timeout passes: that is the published rule. Without execution, passing the checks is
+    all there is to pass.
+    """
+    if code is None:
+        return "no_code", "missing"
+    if not code.strip():
+        return "no_code", "check"
+    if not check.type_ok:
+        return "wrong_type", "check"
+    if not check.parameters_ok:
+        return "missing_parameters", "check"
+    if not execute:
+        return "passed", "check"
+    if ending is None:
+        return "not_run", "check"
+    if ending == "exited":
+        return ("passed" if exit_code == 0 else "failed"), "execute"
+    if ending == "timed_out" and mode == "paper":
+        return "passed", "execute"
+    return ending, "execute"

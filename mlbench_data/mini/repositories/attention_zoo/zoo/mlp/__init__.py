@@ -1,0 +1,1 @@
+"""Mixers without attention."""

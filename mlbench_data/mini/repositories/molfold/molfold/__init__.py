@@ -1,0 +1,1 @@
+"""Protein embeddings and inverse folding at toy size."""

@@ -1,0 +1,1 @@
+"""Registration, classification, completion and sampling of small point clouds."""

@@ -1,0 +1,104 @@
+"""Model names: `smollm2-135m` → weights, format, context and LoRA targets (configs/models/*.yaml)."""
+
+import difflib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.embedded import embedded_model_folder
+from mlbench_data.files import PROJECT_ROOT, read_text, sha256_of, sha256_of_file
+
+MODELS = PROJECT_ROOT / "configs" / "models"
+
+
+@dataclass(frozen=True)
+class Model:
+    """Where a model's weights are and how it is spoken to.
+
+    `location` is a local folder or a hub id. `format` is chat (its chat template) or plain.
+    `context` is the most tokens of prompt and answer together.
+    """
+
+    name: str
+    location: str
+    format: Literal["chat", "plain"]
+    context: int = 8192
+    revision: str | None = None
+    lora_targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+
+    def identity(self) -> dict[str, str | None]:
+        """What decides whether two runs used the same weights: hashes of a folder's files, or id and revision."""
+        folder = Path(self.location)
+        if not folder.is_dir():
+            return {"hub_id": self.location, "revision": self.revision}
+        files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model"))
+        return {"sha256": sha256_of({path.name: _cached_sha256(path) for path in files})}
+
+
+def resolve_model(name: str) -> Model:
+    """A name of configs/models, a folder with weights, or a hub id (`owner/name`). Raises BadInput."""
+    card = MODELS / f"{name}.yaml"
+    if "/" not in name and card.is_file():
+        return _from_card(card)
+    if Path(name).is_dir():
+        return _from_folder(Path(name))
+    if name.count("/") == 1 and not name.startswith((".", "/")):
+        return Model(name=name.rsplit("/", 1)[-1], location=name, format="chat")
+    known = sorted(path.stem for path in MODELS.glob("*.yaml"))
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}; or a folder, or a hub id"
+    raise BadInput(f"unknown model {name!r}: {hint}")
+
+
+def _from_card(card: Path) -> Model:
+    values = yaml.safe_load(read_text(card, "a model description"))
+    allowed = {item.name for item in fields(Model)} | {"embedded", "hub_id"}
+    if unknown := sorted(set(values) - allowed):
+        raise BadInput(f"{card}: unknown keys {', '.join(unknown)}; expected {', '.join(sorted(allowed))}")
+    embedded, hub_id = values.pop("embedded", None), values.pop("hub_id", None)
+    location = str(embedded_model_folder(embedded)) if embedded else hub_id
+    targets = values.pop("lora_targets", "all-linear")
+    targets = targets if isinstance(targets, str) else tuple(targets)
+    return Model(name=card.stem, location=location, lora_targets=targets, **values)
+
+
+def _from_folder(folder: Path) -> Model:
+    if not (folder / "config.json").is_file():
+        hint = "it is an adapter: give it with --adapter" if (folder / "adapter_config.json").is_file() else ""
+        raise BadInput(f"{folder}: no config.json there, so no model; {hint or 'give a folder with weights'}")
+    config = json.loads(read_text(folder / "config.json", "a model's config.json"))
+    context = min(8192, int(config.get("max_position_embeddings", 8192)))
+    tokenizer = folder / "tokenizer_config.json"
+    has_chat = (folder / "chat_template.jinja").exists() or (
+        tokenizer.is_file() and "chat_template" in json.loads(read_text(tokenizer, "a tokenizer's configuration"))
+    )
+    return Model(folder.resolve().name, str(folder), "chat" if has_chat else "plain", context)
+
+
+def load_tokenizer(model: Model) -> Any:
+    """The model's transformers tokenizer, which needs no torch. Raises BadInput if it cannot be loaded."""
+    from transformers import AutoTokenizer  # slow to import; most users of this module need no tokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model.location, revision=model.revision)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{model.location}: no tokenizer could be loaded ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
+
+
+_HASHES: dict[tuple[str, int, int], str] = {}
+
+
+def _cached_sha256(path: Path) -> str:
+    state = path.stat()
+    key = (str(path), state.st_mtime_ns, state.st_size)
+    if key not in _HASHES:
+        _HASHES[key] = sha256_of_file(path)
+    return _HASHES[key]

@@ -1,0 +1,40 @@
+"""How far a long stage is: a bar on a terminal, a plain line now and then otherwise."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def progress(items: Iterable[Item], total: int, what: str, done: int = 0) -> Iterator[Item]:
+    """Passes the items on and reports on stderr how many are through, how fast, and the time left.
+
+    `total` counts the items that are `done` from an earlier run as well.
+    """
+    if sys.stderr.isatty():
+        yield from tqdm(items, desc=what, total=total, initial=done, dynamic_ncols=True)
+        return
+    start = last = time.monotonic()
+    for count, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_LINES or done + count == total:
+            last = now
+            print(
+                progress_line(what, done + count, total, count / max(now - start, 1e-9)),
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def progress_line(what: str, count: int, total: int, speed: float) -> str:
+    """`sampling 12/60 (20%), 1.5/s, 0:32 left`; `speed` is in items a second."""
+    left = int((total - count) / speed)
+    share = 100 * count // total if total else 100
+    return f"{what} {count}/{total} ({share}%), {speed:.3g}/s, {left // 60}:{left % 60:02} left"

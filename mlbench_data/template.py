@@ -1,0 +1,86 @@
+"""Prompt templates: a file with `system` and `user`, compiled for one model's format into token pieces."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.files import read_text, sha256_of
+
+DEFAULT_TEMPLATE = Path(__file__).resolve().parent / "templates" / "default.yaml"
+
+_README, _INSTRUCTION = "{readme}", "{instruction}"
+
+
+@dataclass(frozen=True)
+class Template:
+    """The words around README and instruction: `user` holds {readme} and then {instruction}."""
+
+    system: str
+    user: str
+
+    @property
+    def sha256(self) -> str:
+        """Identifies the wording, wherever the file lies."""
+        return sha256_of([self.system, self.user])
+
+    def messages(self, readme: str, instruction: str) -> list[dict[str, str]]:
+        """Chat messages; text in the README that looks like a field is left alone."""
+        before, rest = self.user.split(_README)
+        between, after = rest.split(_INSTRUCTION)
+        user = before + readme + between + instruction + after
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": user}]
+
+
+def read_template(path: str | Path | None) -> Template:
+    """A template file, the project's own by default. Raises BadInput naming file and key."""
+    path = path or DEFAULT_TEMPLATE
+    try:
+        values = yaml.safe_load(read_text(path, "a prompt template (YAML with system and user)"))
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    if not isinstance(values, dict) or set(values) != {"system", "user"}:
+        raise BadInput(f"{path}: a prompt template has the keys system and user, and no others")
+    template = Template(str(values["system"] or "").strip(), str(values["user"]).strip())
+    places = [template.user.count(_README), template.user.count(_INSTRUCTION)]
+    if _README in template.system or _INSTRUCTION in template.system:
+        raise BadInput(f"{path}: system must not hold {_README} or {_INSTRUCTION}; they belong in user")
+    if places != [1, 1] or template.user.index(_README) > template.user.index(_INSTRUCTION):
+        raise BadInput(f"{path}: user must hold {_README} and then {_INSTRUCTION}, once each")
+    return template
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A template as a model reads it: token ids before the README, between README and instruction, after."""
+
+    head: list[int]
+    middle: list[int]
+    tail: list[int]
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.middle) + len(self.tail)
+
+
+def compile_template(template: Template, tokenizer: Any, format: Literal["chat", "plain"]) -> Pieces:
+    """Renders the template once and cuts it where README and instruction go. Raises BadInput.
+
+    Each piece is tokenized by itself, so the README's tokens are the same in every row, and rows that
+    share a README share all leading tokens.
+    """
+    messages = template.messages(_README, _INSTRUCTION)
+    if format == "chat":
+        if not getattr(tokenizer, "chat_template", None):
+            raise BadInput("the model's tokenizer has no chat template; describe the model with format: plain")
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        start = []
+    else:
+        text = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:\n"
+        start = [tokenizer.bos_token_id] if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else []
+    before, rest = text.split(_README)
+    between, after = rest.split(_INSTRUCTION)
+    pieces = [tokenizer(piece, add_special_tokens=False).input_ids for piece in (before, between, after)]
+    return Pieces(start + pieces[0], pieces[1], pieces[2])

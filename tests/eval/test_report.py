@@ -1,0 +1,128 @@
+"""The page: graded from saved results alone, self-contained, and safe to open whatever a model wrote."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from eval import run
+from eval.report import ReportConfig, main, read_run, regrade
+from eval.results import read_results
+from eval.run import EvalConfig
+from eval.sandbox.interface import Limits, Outcome, Program
+from mlbench_data.bad_input import BadInput
+from mlbench_data.cli import parse
+from mlbench_data.rows import Row
+
+ATTACK = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
+
+
+class Endless:
+    """A sandbox in which everything times out."""
+
+    name = "endless"
+
+    def run(self, program: Program, limits: Limits) -> Outcome:
+        return Outcome("timed_out", None, limits.seconds, None, "", f"stderr {ATTACK}", "")
+
+    def describe(self) -> dict[str, str]:
+        return {"sandbox": self.name}
+
+
+@pytest.fixture
+def results(
+    tmp_path: Path, rows_file: Path, rows: list[Row], repositories: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A finished strict evaluation whose candidates time out; one passes the paper's checks only."""
+    monkeypatch.setattr(run, "_sandbox", lambda allow_unsandboxed: Endless())
+    candidates = tmp_path / "candidates.jsonl"
+    answers = [rows[0].output, f"python train.py --lr 0.15 # {ATTACK}"]
+    candidates.write_text(json.dumps({"github_id": 7, "id": 1, "output": answers}) + "\n")
+    config = EvalConfig(
+        candidates=str(candidates),
+        rows=str(rows_file),
+        repositories=str(repositories),
+        out=str(tmp_path / "run"),
+        workers=1,
+    )
+    assert run.main(config) == 0
+    return tmp_path / "run"
+
+
+def test_saved_results_are_graded_under_both_modes(results: Path, rows: list[Row]) -> None:
+    saved = read_results(results / "results.jsonl")
+    assert [item.status for item in regrade(rows, saved, "strict", executed=True)] == [
+        "timed_out",
+        "missing_parameters",
+        *["no_code"] * 4,
+    ]
+    assert [item.status for item in regrade(rows, saved, "paper", executed=True)] == [
+        "passed",
+        "not_run",
+        *["no_code"] * 4,
+    ]
+
+
+def test_what_was_not_run_makes_a_score_a_lower_bound(results: Path) -> None:
+    found = read_run(results)
+    assert found.summaries["paper"]["not_run"] == 1
+    assert found.summaries["paper"]["lower_bound"] is True
+    assert found.summaries["strict"]["lower_bound"] is False
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing_that_a_model_wrote(results: Path) -> None:
+    for text in ((results / "report.html").read_text(), _compared(results)):
+        page = Page(text)
+        assert page.scripts == 1
+        assert page.addresses == []
+        assert ATTACK not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert "&lt;b&gt;please&lt;/b&gt;" in text
+        assert "http://" not in text
+        assert "url(" not in text
+
+
+def _compared(results: Path) -> str:
+    out = results.parent / "report.html"
+    assert main(ReportConfig(results=[str(results), str(results)], out=str(out))) == 0
+    return out.read_text()
+
+
+def test_folders_are_named_without_a_flag() -> None:
+    assert parse(ReportConfig, "", ["a", "b", "--out", "x.html"]) == ReportConfig(["a", "b"], "x.html")
+
+
+def test_an_unfinished_evaluation_is_refused(results: Path) -> None:
+    path = results / "results.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(BadInput, match="unfinished: run the same command again"):
+        read_run(results)
+
+
+@pytest.mark.parametrize("summary", [None, "{}", "[]", "not json"])
+def test_a_folder_that_is_no_result_is_refused(tmp_path: Path, summary: str | None) -> None:
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(summary)
+    with pytest.raises(BadInput, match=r"summary\.json"):
+        read_run(tmp_path)
+
+
+def test_an_unwritable_page_is_bad_input(results: Path) -> None:
+    with pytest.raises(BadInput, match="cannot write there"):
+        main(replace(ReportConfig(), results=[str(results)], out="/proc/report.html"))

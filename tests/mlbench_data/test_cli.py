@@ -1,0 +1,97 @@
+"""One dataclass is a command line: shorthands are spelled out, mistakes are one clear line."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.cli import parse, run_script, spelled_out
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a made-up script."""
+
+    folders: list[str] = field(default_factory=list, metadata={"positional": True})
+    """Folders, named without a flag."""
+    gold: bool = False
+    """A switch."""
+    splits: list[str] = field(default_factory=lambda: ["full"])
+    """Names."""
+    sizes: list[int] | None = None
+    """Numbers."""
+    out: str = "out"
+    """A file."""
+    seed: int = 0
+    """A number."""
+
+
+@dataclass(frozen=True)
+class WithoutWords:
+    """A script that takes no bare words."""
+
+    gold: bool = False
+    """A switch."""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--gold"], ["--gold", "true"], ["--gold=true"], ["--gold", "--seed", "0"]]
+)
+def test_a_switch_needs_no_value(arguments: list[str]) -> None:
+    assert parse(Options, "", arguments).gold is True
+
+
+def test_a_switch_can_be_turned_off() -> None:
+    assert parse(Options, "", ["--gold", "false"]).gold is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--splits", "full", "quarter"], ["--splits", '["full", "quarter"]'], ["--splits=[full, quarter]"]],
+)
+def test_values_of_a_list_may_stand_side_by_side(arguments: list[str]) -> None:
+    assert parse(Options, "", arguments).splits == ["full", "quarter"]
+
+
+def test_numbers_of_a_list_are_numbers_and_may_be_negative() -> None:
+    assert parse(Options, "", ["--sizes", "3", "-4", "--seed", "-1"]).sizes == [3, -4]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a", "b", "--out", "x", "--gold"], ["--gold", "--out", "x", "a", "b"]]
+)
+def test_bare_words_go_to_the_positional_field_wherever_they_stand(arguments: list[str]) -> None:
+    assert parse(Options, "", arguments) == Options(folders=["a", "b"], gold=True, out="x")
+
+
+def test_the_value_of_config_is_no_bare_word() -> None:
+    assert spelled_out(Options, ["--config", "file.yaml", "a"]) == [
+        "--config",
+        "file.yaml",
+        "--folders",
+        '["a"]',
+    ]
+
+
+def test_a_bare_word_is_an_error_where_none_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse(WithoutWords, "", ["--gold", "report"])
+    assert stop.value.code == 2
+    assert "report" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse(Options, "", ["--sede", "1"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: unknown option 'sede'; did you mean seed?\n"
+
+
+def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def main(config: Options) -> int:
+        raise BadInput("file.jsonl:3: not a row")
+
+    with pytest.raises(SystemExit) as stop:
+        run_script(Options, main, [])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: file.jsonl:3: not a row\n"

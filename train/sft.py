@@ -1,0 +1,307 @@
+"""Fine-tunes a causal language model with LoRA on one split of a benchmark.
+
+    accelerate launch train/sft.py --config configs/train/smollm2-135m-id-task3.yaml
+"""
+
+import math
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import logging as transformers_logging
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.cli import resolved, run_script, versions
+from mlbench_data.files import make_folder
+from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.prompts import PromptBuilder, sha256_of_prompts
+from mlbench_data.sources import benchmark_named
+from mlbench_data.template import read_template
+from train.adapters import add_lora, save_adapter
+from train.checkpoints import finish_run, last_checkpoint, open_run
+from train.examples import AnswerCollator, Example, make_examples
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What to train on, how, and where to."""
+
+    benchmark: str = "mini"
+    """mini (embedded) or a folder made by mlbench_data/build.py."""
+    split: Literal["id_train", "ood_train"] = "id_train"
+    """Training rows of the test repositories (id_train) or of other repositories (ood_train)."""
+    task: Literal[1, 2, 3] = 3
+    """What the model reads: 1 raw README, 2 BM25 window, 3 oracle segment."""
+    model: str = "smollm2-135m"
+    """A name of configs/models, a folder with weights, or a hub id."""
+    output_dir: str = "runs/sft/smollm2-135m-id-task3"
+    """Where the adapter, checkpoints and logs go; give it to infer/generate.py as --adapter."""
+    prompt_template: str | None = None
+    """A prompt template file; the project's own if not given."""
+    answer_tokens: int = 256
+    """Tokens kept free for the answer; sample with the same number to cut READMEs alike."""
+    max_rows: int | None = None
+    """Use the first rows of the split only; all if not given."""
+    eval_rows: int = 16
+    """The split's last rows, kept out of training to measure evaluation loss."""
+    epochs: float = 1.0
+    """Passes over the training rows."""
+    max_steps: int | None = None
+    """Stop after this many optimizer steps, whatever the epochs."""
+    batch_size: int = 8
+    """Rows a device in one forward pass."""
+    gradient_accumulation: int = 1
+    """Forward passes in one optimizer step."""
+    learning_rate: float = 2e-4
+    """Peak learning rate."""
+    warmup: float = 0.1
+    """Share of the steps over which the learning rate rises."""
+    scheduler: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    """How the learning rate falls after that."""
+    weight_decay: float = 0.0
+    """AdamW weight decay."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    lora_rank: int = 16
+    """Rank of the LoRA matrices."""
+    lora_alpha: float = 32.0
+    """LoRA scale: updates are multiplied by alpha / rank."""
+    lora_dropout: float = 0.0
+    """Dropout before the LoRA matrices."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Weights and arithmetic; auto is bfloat16 on a GPU and float32 on a CPU, whose bfloat16 is slow."""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    save_steps: int = 10
+    """Steps between checkpoints."""
+    eval_steps: int = 10
+    """Steps between evaluations."""
+    logging_steps: int = 1
+    """Steps between log lines."""
+    resume: bool = True
+    """Continue from the last checkpoint in output_dir; false starts over."""
+    dry_run: bool = False
+    """Print model, rows, tokens and steps, and write nothing."""
+    trust_remote_code: bool = False
+    """Allow the model's own python code to run."""
+    seed: int = 0
+    """Seeds LoRA's start and the order of rows."""
+
+
+# Where results go and how often: none of these changes what is learned.
+_NOT_IDENTITY = ("output_dir", "resume", "dry_run", "save_steps", "eval_steps", "logging_steps", "benchmark")
+
+
+def main(config: TrainConfig) -> int:
+    """Fine-tunes a causal language model with LoRA on one split of a benchmark."""
+    _check(config)
+    model = resolve_model(config.model)
+    examples = load_examples(config, model)
+    training, evaluation = split_examples(examples, config.eval_rows)
+    if config.dry_run:
+        print_plan(config, model, training, evaluation)
+        return 0
+    return train(config, model, training, evaluation)
+
+
+def load_examples(config: TrainConfig, model: Model) -> list[Example]:
+    """The rows of the split as examples. Raises BadInput."""
+    template = read_template(config.prompt_template)
+    builder = PromptBuilder(load_tokenizer(model), model, template, config.task, config.answer_tokens)
+    benchmark = benchmark_named(config.benchmark)
+    rows = benchmark.rows(config.split)[: config.max_rows]
+    return make_examples(rows, benchmark, builder)
+
+
+def split_examples(examples: list[Example], eval_rows: int) -> tuple[list[Example], list[Example]]:
+    """Training and evaluation examples; the last `eval_rows` are kept out. Raises BadInput."""
+    if len(examples) <= eval_rows:
+        raise BadInput(f"eval_rows is {eval_rows} and only {len(examples)} rows were read; lower eval_rows")
+    keep = len(examples) - eval_rows
+    return examples[:keep], examples[keep:]
+
+
+def print_plan(config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]) -> None:
+    """What a run would do, without loading a weight."""
+    answer = sum(len(example.answer_ids) for example in training)
+    prompt = sum(len(example.prompt.token_ids) for example in training)
+    cut = sum(example.prompt.cut.kept < example.prompt.cut.readme for example in training)
+    print(f"model      {model.name} ({model.location}), {model.format} format, {model.context} tokens of context")
+    print(f"rows       {len(training)} for training, {len(evaluation)} for evaluation loss; task {config.task}")
+    print(f"tokens     {prompt} of prompt, {answer} of answer an epoch; README cut in {cut} rows")
+    print(f"steps      {planned_steps(config, len(training))} of {rows_per_step(config)} rows")
+    print("nothing was written")
+
+
+def rows_per_step(config: TrainConfig) -> int:
+    """Rows in one optimizer step over all processes."""
+    return config.batch_size * config.gradient_accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def planned_steps(config: TrainConfig, rows: int) -> int:
+    """Optimizer steps of the whole run."""
+    return config.max_steps or math.ceil(config.epochs * math.ceil(rows / rows_per_step(config)))
+
+
+def train(config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]) -> int:
+    """Trains, resuming from a checkpoint if there is one, and leaves a proven adapter in output_dir."""
+    folder = make_folder(config.output_dir)
+    identity = identity_of(config, model, training, evaluation)
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    if is_main and open_run(folder, identity, config.resume):
+        print(f"{folder}: this run is finished; nothing to do")
+        return 0
+    started = time.monotonic()
+    trainer = make_trainer(config, model, training, evaluation)
+    checkpoint = last_checkpoint(folder) if config.resume else None
+    if checkpoint is not None:
+        print(f"continuing from {checkpoint}")
+    result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    losses = trainer.evaluate() if evaluation else {}
+    tensors = save_adapter(trainer.accelerator.unwrap_model(trainer.model), folder) if is_main else 0
+    if is_main:
+        record = {
+            "rows": len(training),
+            "steps": trainer.state.global_step,
+            "train_loss": result.training_loss,
+            "eval_loss": losses.get("eval_loss"),
+            "tensors": tensors,
+            "seconds": round(time.monotonic() - started, 1),
+            "resumed_from": checkpoint.name if checkpoint else None,
+            "config": resolved(config),
+            "versions": versions(),
+        }
+        finish_run(folder, identity, record)
+        print(f"adapter with {tensors} tensors saved to {folder} and read back")
+    return 0
+
+
+def identity_of(
+    config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]
+) -> dict[str, Any]:
+    """What decides the result: weights, every token that is learned from, and the settings."""
+    settings = {name: value for name, value in resolved(config).items() if name not in _NOT_IDENTITY}
+    settings["processes"] = int(os.environ.get("WORLD_SIZE", "1"))
+    settings["weights"] = model.identity()
+    settings["template"] = read_template(config.prompt_template).sha256
+    settings.pop("prompt_template")
+    prompts = [example.prompt for example in training + evaluation]
+    settings["rows_sha256"] = sha256_of_prompts(prompts)
+    return settings
+
+
+def make_trainer(
+    config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]
+) -> Trainer:
+    """transformers' Trainer over a LoRA model. Raises BadInput if the weights cannot be loaded."""
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    arguments = training_arguments(config, len(training), bool(evaluation))
+    torch.manual_seed(config.seed)
+    network = add_lora(
+        load_weights(config, model),
+        config.lora_rank,
+        config.lora_alpha,
+        config.lora_dropout,
+        model.lora_targets,
+    )
+    if config.activation_checkpointing:
+        network.enable_input_require_grads()
+    tokenizer = load_tokenizer(model)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return Trainer(
+        model=network,
+        args=arguments,
+        train_dataset=[example.features() for example in training],
+        eval_dataset=[example.features() for example in evaluation] or None,
+        data_collator=AnswerCollator(pad),
+        callbacks=[PlainProgress()] if not sys.stderr.isatty() else [],
+    )
+
+
+def training_arguments(config: TrainConfig, rows: int, evaluate: bool) -> TrainingArguments:
+    """The Trainer's own settings for a configuration."""
+    steps = planned_steps(config, rows)
+    has_gpu = torch.cuda.is_available()
+    return TrainingArguments(
+        output_dir=config.output_dir,
+        max_steps=steps,
+        per_device_train_batch_size=config.batch_size,
+        per_device_eval_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation,
+        learning_rate=config.learning_rate,
+        warmup_steps=math.ceil(config.warmup * steps),
+        lr_scheduler_type=config.scheduler,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        bf16=has_gpu and config.dtype != "float32",
+        use_cpu=not has_gpu,
+        gradient_checkpointing=config.activation_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if config.activation_checkpointing else None,
+        train_sampling_strategy="group_by_length",
+        eval_strategy="steps" if evaluate else "no",
+        eval_steps=config.eval_steps,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        logging_steps=config.logging_steps,
+        report_to=["tensorboard"],
+        remove_unused_columns=False,
+        prediction_loss_only=True,
+        label_names=["labels"],
+        dataloader_pin_memory=has_gpu,
+        disable_tqdm=not sys.stderr.isatty(),
+        seed=config.seed,
+        data_seed=config.seed,
+    )
+
+
+def load_weights(config: TrainConfig, model: Model) -> Any:
+    """The base model from safetensors. Raises BadInput if it cannot be loaded."""
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    default = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            model.location,
+            revision=model.revision,
+            dtype=dtypes.get(config.dtype, default),
+            use_safetensors=True,
+            trust_remote_code=config.trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
+
+
+class PlainProgress(TrainerCallback):
+    """One line a step where the output is no terminal."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **rest: Any) -> None:
+        """Prints step, loss and seconds so far."""
+        shown = {name: logs[name] for name in ("loss", "eval_loss", "learning_rate") if name in logs}
+        if shown and state.is_world_process_zero:
+            values = "  ".join(f"{name} {float(value):.4g}" for name, value in shown.items())
+            seconds = time.monotonic() - self.started
+            print(f"step {state.global_step}/{state.max_steps}  {values}  {seconds:.0f} s", flush=True)
+
+
+def _check(config: TrainConfig) -> None:
+    positive = ("answer_tokens", "batch_size", "gradient_accumulation", "learning_rate", "lora_rank", "save_steps")
+    for name in (*positive, "epochs", "max_steps", "max_rows", "eval_steps", "logging_steps"):
+        value = getattr(config, name)
+        if value is not None and value <= 0:
+            raise BadInput(f"{name} is {value}; expected more than 0")
+    if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
+        raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
+
+
+if __name__ == "__main__":
+    run_script(TrainConfig, main)
