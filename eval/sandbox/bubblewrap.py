@@ -158,8 +158,10 @@ class Bubblewrap:
 
     def _already_running(self) -> int:
         """Tasks that RLIMIT_NPROC counts beside the program's; it counts by namespace since Linux 5.14."""
+        if self._root:
+            return 0
         release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-        return _KEEPERS if self._root or release >= (5, 14) else tasks_of_this_user() + _KEEPERS
+        return _KEEPERS if release >= (5, 14) else _KEEPERS + tasks_of_this_user()
 
     def _walls(self, disk: int) -> list[str]:
         """bwrap's options for namespaces and the file system that all programs share; `disk` in bytes."""

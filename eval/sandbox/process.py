@@ -50,8 +50,8 @@ exec "${mlbench_command[@]}"
 # No `-u`: answers use variables such as $PYTHONPATH that may be unset.
 _BASH = ["bash", "-e", "-o", "pipefail"]
 
-# The code file lies outside of the repository, yet imports must look into the working directory first. No name
-# is left for the code to find: one that forgets `import os` must fail.
+# The code file lies outside of the repository, yet imports must look into the working directory first. No
+# name is left for the code to find: one that forgets `import os` must fail.
 _PYTHON = """
 import os, sys
 sys.path[0] = os.getcwd()

@@ -29,7 +29,7 @@ ROW = Row(
         ("train.py: error: unrecognized arguments: --learning 1", "E2"),
         ("train.py: error: argument --data: invalid choice: 'Cora'", "E2"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'", "E2"),
-        ("python: can't open file '/work/invented.py': [Errno 2] No such file or directory", "E1"),
+        ("python: can't open file '/folder/invented.py': [Errno 2] No such file or directory", "E1"),
         ("ModuleNotFoundError: No module named 'invented'", "E1"),
         ("AttributeError: module 'x' has no attribute 'y'", "E1"),
         ("NameError: name 'x' is not defined", "E4"),
