@@ -10,7 +10,7 @@ from mlbench_data.models import Model
 
 @dataclass(frozen=True)
 class Adapter:
-    """A folder as `train/sft.py` leaves it. `template` is the prompt wording it was trained with, if known."""
+    """A folder as `train/sft.py` leaves it. `template` is the wording it was trained with, if known."""
 
     folder: Path
     sha256: str

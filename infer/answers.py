@@ -5,6 +5,16 @@ import re
 _FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<tag>[\w+.-]*)[^\n]*\n", re.MULTILINE)
 
 
+def is_answered(completion: str) -> bool:
+    """Whether the code of `code_in` is complete: more text would not change it."""
+    text = completion.replace("\r\n", "\n")
+    for opening in _FENCE.finditer(text):
+        block, closed = _block(text[opening.end() :], opening["fence"])
+        if block.strip():
+            return closed
+    return False
+
+
 def code_in(completion: str) -> str:
     """The code of a completion, by the first rule that applies.
 
@@ -16,15 +26,16 @@ def code_in(completion: str) -> str:
     """
     text = completion.replace("\r\n", "\n")
     for opening in _FENCE.finditer(text):
-        block = _until_closed(text[opening.end() :], opening["fence"])
+        block, _closed = _block(text[opening.end() :], opening["fence"])
         if block.strip():
             return _without_prompt(block.strip("\n"))
     return _without_prompt(text.strip())
 
 
-def _until_closed(text: str, fence: str) -> str:
+def _block(text: str, fence: str) -> tuple[str, bool]:
+    """The text up to the line that closes the fence, and whether there is one."""
     closing = re.search(rf"^[ \t]*{re.escape(fence)}", text, re.MULTILINE)
-    return text[: closing.start()] if closing else text
+    return (text[: closing.start()], True) if closing else (text, False)
 
 
 def _without_prompt(code: str) -> str:

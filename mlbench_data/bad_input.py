@@ -1,7 +1,7 @@
 """The one exception for input that a user can mend."""
 
 
-class BadInput(Exception):  # noqa: N818 - it names the situation, not a defect of ours
+class BadInput(Exception):
     """What is wrong, where (file, line, key) and what would be right, in one line.
 
     `run_script` prints it and exits with code 2.

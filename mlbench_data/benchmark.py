@@ -46,7 +46,9 @@ def open_benchmark(folder: str | Path) -> Benchmark:
     path = Path(folder) / "manifest.json"
     manifest = read_json(path, "a prepared benchmark (make one with python mlbench_data/build.py)")
     if not isinstance(manifest, dict) or not {"splits", "readmes", "source"} <= manifest.keys():
-        raise BadInput(f"{path}: not the manifest of a prepared benchmark; build one with mlbench_data/build.py")
+        raise BadInput(
+            f"{path}: not the manifest of a prepared benchmark; build one with mlbench_data/build.py"
+        )
     return Benchmark(Path(folder), manifest)
 
 

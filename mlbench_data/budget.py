@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 
-class DoesNotFit(Exception):  # noqa: N818 - callers turn it into a message that names the row
+class DoesNotFit(Exception):
     """What must not be cut is longer than the context by itself."""
 
 

@@ -1,6 +1,6 @@
 """Builds a prepared benchmark: splits as parquet, each README text once, and a manifest.
 
-    python mlbench_data/build.py --source mini --out runs/minibench
+python mlbench_data/build.py --source mini --out runs/minibench
 """
 
 import sys

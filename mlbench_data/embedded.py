@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import cache_folder
@@ -37,7 +38,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     print(f"converting {gguf.name} to safetensors, once", flush=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
+        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
         del model.config.quantization_config
         model.hf_quantizer = None
         model.is_quantized = False

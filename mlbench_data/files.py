@@ -14,7 +14,7 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 
 def cache_folder() -> Path:
-    """Where converted models and the built MiniBench are kept: $MLBENCH_CACHE, else `.cache` in the project."""
+    """Where converted models and the built MiniBench are kept: $MLBENCH_CACHE, else `.cache` here."""
     return Path(os.environ.get("MLBENCH_CACHE") or PROJECT_ROOT / ".cache")
 
 

@@ -31,11 +31,13 @@ class Model:
     lora_targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
 
     def identity(self) -> dict[str, str | None]:
-        """What decides whether two runs used the same weights: hashes of a folder's files, or id and revision."""
+        """What tells whether two runs used the same weights: a folder's hash, or id and revision."""
         folder = Path(self.location)
         if not folder.is_dir():
             return {"hub_id": self.location, "revision": self.revision}
-        files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model"))
+        files = sorted(
+            path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model")
+        )
         return {"sha256": sha256_of({path.name: _cached_sha256(path) for path in files})}
 
 
@@ -62,19 +64,25 @@ def _from_card(card: Path) -> Model:
     embedded, hub_id = values.pop("embedded", None), values.pop("hub_id", None)
     location = str(embedded_model_folder(embedded)) if embedded else hub_id
     targets = values.pop("lora_targets", "all-linear")
-    targets = targets if isinstance(targets, str) else tuple(targets)
+    if isinstance(targets, list):
+        targets = tuple(targets)
+    elif targets != "all-linear":
+        raise BadInput(f"{card}: lora_targets is {targets!r}; expected all-linear or a list of module names")
     return Model(name=card.stem, location=location, lora_targets=targets, **values)
 
 
 def _from_folder(folder: Path) -> Model:
     if not (folder / "config.json").is_file():
-        hint = "it is an adapter: give it with --adapter" if (folder / "adapter_config.json").is_file() else ""
+        hint = (
+            "it is an adapter: give it with --adapter" if (folder / "adapter_config.json").is_file() else ""
+        )
         raise BadInput(f"{folder}: no config.json there, so no model; {hint or 'give a folder with weights'}")
     config = json.loads(read_text(folder / "config.json", "a model's config.json"))
     context = min(8192, int(config.get("max_position_embeddings", 8192)))
     tokenizer = folder / "tokenizer_config.json"
     has_chat = (folder / "chat_template.jinja").exists() or (
-        tokenizer.is_file() and "chat_template" in json.loads(read_text(tokenizer, "a tokenizer's configuration"))
+        tokenizer.is_file()
+        and "chat_template" in json.loads(read_text(tokenizer, "a tokenizer's configuration"))
     )
     return Model(folder.resolve().name, str(folder), "chat" if has_chat else "plain", context)
 

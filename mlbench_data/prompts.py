@@ -82,7 +82,7 @@ class PromptBuilder:
 
 
 def readme_for(task: TaskNumber, row: Row, benchmark: Benchmark) -> str:
-    """What the model reads besides the instruction (ML-Bench, section 2.2). Raises BadInput without a README."""
+    """What the model reads besides the instruction (ML-Bench, section 2.2). Raises BadInput."""
     if task == 3:
         return row.oracle
     readme = benchmark.readme(row)

@@ -96,7 +96,9 @@ def check_unique(rows: Iterable[Row], where: str) -> None:
     seen: set[RowKey] = set()
     for row in rows:
         if row.key in seen:
-            raise BadInput(f"{where}: two rows have github_id {row.github_id}, id {row.id}; keys must be unique")
+            raise BadInput(
+                f"{where}: two rows have github_id {row.github_id}, id {row.id}; keys must be unique"
+            )
         seen.add(row.key)
     if not seen:
         raise BadInput(f"{where}: no rows; expected at least one")

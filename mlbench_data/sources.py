@@ -28,7 +28,7 @@ class Source:
 
 
 def read_source(source: str, readmes: str | None, seed: int) -> Source:
-    """Reads `mini`, FILE.jsonl, FILE.parquet or a folder with SPLIT.parquet or SPLIT.jsonl. Raises BadInput."""
+    """Reads `mini`, FILE.jsonl, FILE.parquet or a folder of SPLIT.parquet or SPLIT.jsonl. Raises BadInput."""
     found = _mini(seed) if source == "mini" else _files(Path(source))
     if "full" in found.splits and "quarter" not in found.splits:
         found.splits["quarter"] = quarter_of(found.splits["full"], seed)
@@ -130,9 +130,12 @@ def _files(path: Path) -> Source:
     elif path.suffix in (".jsonl", ".parquet") and path.is_file():
         parts = {"full": path}
     else:
-        raise BadInput(f"{path}: no such source; expected mini, FILE.jsonl, FILE.parquet or a folder of splits")
+        raise BadInput(
+            f"{path}: no such source; expected mini, FILE.jsonl, FILE.parquet or a folder of splits"
+        )
     splits = {
-        name: read_parquet(file) if file.suffix == ".parquet" else read_rows(file) for name, file in parts.items()
+        name: read_parquet(file) if file.suffix == ".parquet" else read_rows(file)
+        for name, file in parts.items()
     }
     return Source(str(path), splits, {}, {file.name: sha256_of_file(file) for file in parts.values()})
 
@@ -151,5 +154,7 @@ def _readmes_below(folder: Path, splits: dict[str, list[Row]]) -> dict[int, str]
         if found is not None:
             pages[github_id] = readme_text(read_text(found, "a README"))
     if not pages:
-        raise BadInput(f"{folder}: holds none of {', '.join(sorted(set(names.values())))} as REPOSITORY/README.md")
+        raise BadInput(
+            f"{folder}: holds none of {', '.join(sorted(set(names.values())))} as REPOSITORY/README.md"
+        )
     return pages

@@ -74,7 +74,9 @@ def compile_template(template: Template, tokenizer: Any, format: Literal["chat",
     messages = template.messages(_README, _INSTRUCTION)
     if format == "chat":
         if not getattr(tokenizer, "chat_template", None):
-            raise BadInput("the model's tokenizer has no chat template; describe the model with format: plain")
+            raise BadInput(
+                "the model's tokenizer has no chat template; describe the model with format: plain"
+            )
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         start = []
     else:

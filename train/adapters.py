@@ -16,7 +16,7 @@ class AdapterNotSaved(RuntimeError):
 
 
 def add_lora(
-    model: Any, rank: int, alpha: float, dropout: float, targets: tuple[str, ...] | Literal["all-linear"]
+    model: Any, rank: int, alpha: int, dropout: float, targets: tuple[str, ...] | Literal["all-linear"]
 ) -> PeftModel:
     """The model with fresh LoRA matrices (Hu et al. 2021) on `targets`; all other weights are frozen."""
     config = LoraConfig(
@@ -53,9 +53,9 @@ def prove_saved(model: PeftModel, folder: Path) -> int:
         raise AdapterNotSaved(f"{folder}: {len(saved)} tensors saved, {len(wanted)} trained")
     differing = [name for name, value in wanted.items() if not torch.equal(value.cpu(), saved[name])]
     if differing:
-        raise AdapterNotSaved(f"{folder}: {len(differing)} tensors differ from the trained ones: {differing[0]}")
+        raise AdapterNotSaved(
+            f"{folder}: {len(differing)} tensors differ from the trained ones: {differing[0]}"
+        )
     if not any(saved[name].any() for name in saved if "lora_B" in name):
         raise AdapterNotSaved(f"{folder}: every lora_B tensor is zero: nothing was trained")
     return len(saved)
-
-

@@ -31,7 +31,9 @@ def make_examples(rows: list[Row], benchmark: Benchmark, builder: PromptBuilder)
 
 
 def _example(row: Row, readme: str, builder: PromptBuilder) -> Example:
-    answer = builder.tokenizer(answer_text(row), add_special_tokens=False, split_special_tokens=True).input_ids
+    answer = builder.tokenizer(
+        answer_text(row), add_special_tokens=False, split_special_tokens=True
+    ).input_ids
     answer_ids = [*answer, builder.tokenizer.eos_token_id]
     if len(answer_ids) > builder.answer_tokens:
         raise BadInput(

@@ -1,6 +1,6 @@
 """Fine-tunes a causal language model with LoRA on one split of a benchmark.
 
-    accelerate launch train/sft.py --config configs/train/smollm2-135m-id-task3.yaml
+accelerate launch train/sft.py --config configs/train/smollm2-135m-id-task3.yaml
 """
 
 import math
@@ -69,7 +69,7 @@ class TrainConfig:
     """Gradients are clipped to this norm."""
     lora_rank: int = 16
     """Rank of the LoRA matrices."""
-    lora_alpha: float = 32.0
+    lora_alpha: int = 32
     """LoRA scale: updates are multiplied by alpha / rank."""
     lora_dropout: float = 0.0
     """Dropout before the LoRA matrices."""
@@ -131,8 +131,12 @@ def print_plan(config: TrainConfig, model: Model, training: list[Example], evalu
     answer = sum(len(example.answer_ids) for example in training)
     prompt = sum(len(example.prompt.token_ids) for example in training)
     cut = sum(example.prompt.cut.kept < example.prompt.cut.readme for example in training)
-    print(f"model      {model.name} ({model.location}), {model.format} format, {model.context} tokens of context")
-    print(f"rows       {len(training)} for training, {len(evaluation)} for evaluation loss; task {config.task}")
+    print(
+        f"model      {model.name} ({model.location}), {model.format} format, context {model.context} tokens"
+    )
+    print(
+        f"rows       {len(training)} for training, {len(evaluation)} for evaluation loss; task {config.task}"
+    )
     print(f"tokens     {prompt} of prompt, {answer} of answer an epoch; README cut in {cut} rows")
     print(f"steps      {planned_steps(config, len(training))} of {rows_per_step(config)} rows")
     print("nothing was written")
@@ -162,14 +166,14 @@ def train(config: TrainConfig, model: Model, training: list[Example], evaluation
     if checkpoint is not None:
         print(f"continuing from {checkpoint}")
     result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    losses = trainer.evaluate() if evaluation else {}
+    eval_loss = final_eval_loss(trainer) if evaluation else None
     tensors = save_adapter(trainer.accelerator.unwrap_model(trainer.model), folder) if is_main else 0
     if is_main:
         record = {
             "rows": len(training),
             "steps": trainer.state.global_step,
             "train_loss": result.training_loss,
-            "eval_loss": losses.get("eval_loss"),
+            "eval_loss": eval_loss,
             "tensors": tensors,
             "seconds": round(time.monotonic() - started, 1),
             "resumed_from": checkpoint.name if checkpoint else None,
@@ -179,6 +183,15 @@ def train(config: TrainConfig, model: Model, training: list[Example], evaluation
         finish_run(folder, identity, record)
         print(f"adapter with {tensors} tensors saved to {folder} and read back")
     return 0
+
+
+def final_eval_loss(trainer: Trainer) -> float:
+    """The loss on the evaluation rows after the last step, measured once."""
+    last = trainer.state.log_history[-3:]
+    found = [
+        log["eval_loss"] for log in last if "eval_loss" in log and log["step"] == trainer.state.global_step
+    ]
+    return found[-1] if found else trainer.evaluate()["eval_loss"]
 
 
 def identity_of(
@@ -284,8 +297,9 @@ class PlainProgress(TrainerCallback):
     def __init__(self) -> None:
         self.started = time.monotonic()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **rest: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Prints step, loss and seconds so far."""
+        logs = rest["logs"]
         shown = {name: logs[name] for name in ("loss", "eval_loss", "learning_rate") if name in logs}
         if shown and state.is_world_process_zero:
             values = "  ".join(f"{name} {float(value):.4g}" for name, value in shown.items())
@@ -294,7 +308,14 @@ class PlainProgress(TrainerCallback):
 
 
 def _check(config: TrainConfig) -> None:
-    positive = ("answer_tokens", "batch_size", "gradient_accumulation", "learning_rate", "lora_rank", "save_steps")
+    positive = (
+        "answer_tokens",
+        "batch_size",
+        "gradient_accumulation",
+        "learning_rate",
+        "lora_rank",
+        "save_steps",
+    )
     for name in (*positive, "epochs", "max_steps", "max_rows", "eval_steps", "logging_steps"):
         value = getattr(config, name)
         if value is not None and value <= 0:

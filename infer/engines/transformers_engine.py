@@ -1,5 +1,6 @@
 """Sampling with transformers: each prompt is read once for all of its candidates."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,11 +8,14 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from infer.adapter import Adapter
+from infer.answers import is_answered
 from infer.engines.interface import Completion, Request, Sampling
+from infer.engines.shared_prompt import SharedPromptCache, shared_prompt_attention
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer
 
 TOP_CANDIDATES = 256  # tokens looked at before sorting the whole vocabulary for top-p
+ENDED_SHARE = 1 / 8  # of a batch's candidates, before the cache of those that have ended is let go
 
 
 class TransformersEngine:
@@ -19,13 +23,16 @@ class TransformersEngine:
 
     name = "transformers"
 
-    def __init__(self, model: Model, adapter: Adapter | None, batch_tokens: int, trust_remote_code: bool) -> None:
+    def __init__(
+        self, model: Model, adapter: Adapter | None, batch_tokens: int, trust_remote_code: bool
+    ) -> None:
         """Loads the weights, in float32 on a CPU. Raises BadInput if they cannot be loaded."""
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.tokenizer = load_tokenizer(model)
         self.model = _load(model, adapter, self.device, trust_remote_code)
         self.batch_tokens = batch_tokens
         self.end_ids = _end_ids(self.model, self.tokenizer)
+        self.fence_ids = {index for token, index in self.tokenizer.get_vocab().items() if "`" in token}
 
     def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
         """Requests of similar length together, at most `batch_tokens` tokens of cache in a batch."""
@@ -33,7 +40,7 @@ class TransformersEngine:
         batches: list[list[int]] = []
         for index in reversed(order):  # the longest first, so that a lack of memory shows at once
             longest = len(requests[batches[-1][0]].token_ids) if batches else 0
-            room = self.batch_tokens // (sampling.n * (longest + sampling.max_new_tokens)) if batches else 0
+            room = self.batch_tokens // (longest + sampling.n * sampling.max_new_tokens)
             if not batches or len(batches[-1]) >= max(1, room):
                 batches.append([])
             batches[-1].append(index)
@@ -41,114 +48,136 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def sample(self, batch: list[Request], sampling: Sampling) -> list[list[Completion]]:
-        """One pass over each prompt; its cache is then shared by the row's n candidates."""
-        state = _Decoding(self.model, batch, sampling, self.end_ids, self.device)
-        while state.running():
-            state.step()
-        texts = [self._completion(tokens, sampling) for tokens in state.tokens]
+        """One pass over each prompt; its cache is then shared by the row's n candidates.
+
+        A candidate also ends (`stop`) once its code block is closed: what would follow is never read.
+        """
+        state = _Decoding(self.model, batch, sampling, self._ends, self.device)
+        with shared_prompt_attention(self.model):
+            while state.held:
+                state.step()
+        texts = [self._completion(tokens) for tokens in state.tokens]
         return [texts[start : start + sampling.n] for start in range(0, len(texts), sampling.n)]
 
-    def _completion(self, tokens: list[int], sampling: Sampling) -> Completion:
-        ended = bool(tokens) and tokens[-1] in self.end_ids
-        text = self.tokenizer.decode(tokens[:-1] if ended else tokens, skip_special_tokens=False)
-        return Completion(text, "stop" if ended else "length", len(tokens))
+    def _ends(self, tokens: list[int]) -> bool:
+        """Whether a candidate is done by itself: its model ended it, or its code block is closed."""
+        if tokens[-1] in self.end_ids:
+            return True
+        return tokens[-1] in self.fence_ids and is_answered(self.tokenizer.decode(tokens))
+
+    def _completion(self, tokens: list[int]) -> Completion:
+        text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.end_ids else tokens)
+        return Completion(text, "stop" if self._ends(tokens) else "length", len(tokens))
 
 
 class _Decoding:
-    """A batch on its way: `alive` lists the candidates whose cache is still held."""
+    """A batch on its way. `held` lists the candidates whose cache is held, in the cache's order; `going`
+    are those that have not ended.
+
+    Candidates that have ended go on being computed until enough of them have: letting go of them copies
+    the rest.
+    """
 
     def __init__(
-        self, model: Any, batch: list[Request], sampling: Sampling, end_ids: set[int], device: torch.device
+        self,
+        model: Any,
+        batch: list[Request],
+        sampling: Sampling,
+        ends: Callable[[list[int]], bool],
+        device: torch.device,
     ) -> None:
-        self.model, self.sampling, self.end_ids = model, sampling, end_ids
+        self.model, self.sampling, self.ends, self.device = model, sampling, ends, device
         self.tokens: list[list[int]] = [[] for _ in range(len(batch) * sampling.n)]
         self.generators = [
             torch.Generator(device).manual_seed(request.seed + candidate)
             for request in batch
             for candidate in range(sampling.n)
         ]
-        self.alive = list(range(len(self.tokens)))
-        self._read_prompts(batch, device)
+        self.held = list(range(len(self.tokens)))
+        self.going = set(self.held)
+        self._read_prompts(batch)
 
-    def _read_prompts(self, batch: list[Request], device: torch.device) -> None:
+    def _read_prompts(self, batch: list[Request]) -> None:
         length = max(len(request.token_ids) for request in batch)
-        ids = torch.zeros((len(batch), length), dtype=torch.long)
-        mask = torch.zeros((len(batch), length), dtype=torch.long)
+        ids = torch.zeros((len(batch), length), dtype=torch.long, device=self.device)
+        mask = torch.zeros_like(ids)
         for row, request in enumerate(batch):
             ids[row, length - len(request.token_ids) :] = torch.tensor(request.token_ids)
             mask[row, length - len(request.token_ids) :] = 1
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
         read = self.model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            position_ids=positions.to(device),
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
             use_cache=True,
             logits_to_keep=1,
         )
-        self.cache = read.past_key_values
-        self.cache.batch_repeat_interleave(self.sampling.n)
-        self.mask = mask.to(device).repeat_interleave(self.sampling.n, 0)
-        self.next_position = positions[:, -1:].to(device).repeat_interleave(self.sampling.n, 0) + 1
+        self.cache = SharedPromptCache(
+            read.past_key_values, mask == 0, self.sampling.n, self.sampling.max_new_tokens
+        )
+        self.next_position = mask.sum(1, keepdim=True).repeat_interleave(self.sampling.n, 0)
         self._take(read.logits[:, -1].repeat_interleave(self.sampling.n, 0))
 
-    def running(self) -> bool:
-        """Whether any candidate is unfinished."""
-        return bool(self.alive)
-
     def step(self) -> None:
-        """One token for every candidate that is alive."""
-        last = torch.tensor([[self.tokens[index][-1]] for index in self.alive], device=self.mask.device)
-        self.mask = torch.cat([self.mask, self.mask.new_ones((len(self.alive), 1))], 1)
+        """One token for every candidate that is held."""
+        last = torch.tensor([[self.tokens[index][-1]] for index in self.held], device=self.device)
         out = self.model(
-            input_ids=last,
-            attention_mask=self.mask,
-            position_ids=self.next_position,
-            past_key_values=self.cache,
-            use_cache=True,
+            input_ids=last, position_ids=self.next_position, use_cache=False, shared_prompt=self.cache
         )
+        self.cache.length += 1
         self.next_position = self.next_position + 1
         self._take(out.logits[:, -1])
 
     def _take(self, logits: torch.Tensor) -> None:
-        """Draws a token for each candidate, and lets go of the cache of those that have ended."""
-        drawn = draw(logits.float(), self.sampling, [self.generators[index] for index in self.alive])
-        kept = []
-        for place, index in enumerate(self.alive):
-            self.tokens[index].append(drawn[place])
-            ended = drawn[place] in self.end_ids or len(self.tokens[index]) == self.sampling.max_new_tokens
-            if not ended:
-                kept.append(place)
-        if kept and len(kept) < len(self.alive):
-            places = torch.tensor(kept, device=self.mask.device)
-            self.cache.batch_select_indices(places)
-            self.mask, self.next_position = self.mask[places], self.next_position[places]
-        self.alive = [self.alive[place] for place in kept]
+        """Draws a token for each candidate, and lets go of those that have ended once they are many."""
+        drawn = draw(logits.float(), self.sampling, [self.generators[index] for index in self.held])
+        for place, index in enumerate(self.held):
+            if index in self.going:
+                self._append(index, drawn[place])
+        going = [place for place, index in enumerate(self.held) if index in self.going]
+        if len(self.held) - len(going) > len(self.held) * ENDED_SHARE or not going:
+            places = torch.tensor(going, dtype=torch.long, device=self.device)
+            self.cache.keep(places)
+            self.next_position = self.next_position[places]
+            self.held = [self.held[place] for place in going]
+
+    def _append(self, index: int, token: int) -> None:
+        tokens = self.tokens[index]
+        tokens.append(token)
+        if len(tokens) == self.sampling.max_new_tokens or self.ends(tokens):
+            self.going.remove(index)
 
 
 def draw(logits: torch.Tensor, sampling: Sampling, generators: list[torch.Generator]) -> list[int]:
     """One token a row of `logits` (rows, vocabulary), by temperature and top-p (Holtzman et al. 2020).
 
-    Each row has a generator of its own, so that a candidate does not depend on its neighbours. Only if the
-    likeliest `TOP_CANDIDATES` tokens do not reach top_p is the whole vocabulary sorted.
+    Each row has a generator of its own, so that a candidate does not depend on its neighbours. The whole
+    vocabulary is sorted only for rows whose likeliest `TOP_CANDIDATES` tokens do not reach top_p.
     """
     if sampling.temperature == 0:
         return logits.argmax(-1).tolist()
     probabilities = torch.softmax(logits / sampling.temperature, -1)
-    count = min(TOP_CANDIDATES, probabilities.shape[-1])
-    top, tokens = probabilities.topk(count, -1)
-    if bool((top.sum(-1) < sampling.top_p).any()):
-        top, tokens = probabilities.sort(-1, descending=True)
-    before = top.cumsum(-1) - top
-    top = top.masked_fill(before >= sampling.top_p, 0.0)
     points = torch.stack([torch.rand((), generator=item, device=item.device) for item in generators])
-    cumulative = top.cumsum(-1)
-    places = (cumulative <= (points.to(top.device) * cumulative[:, -1])[:, None]).sum(-1, keepdim=True)
-    return tokens.gather(1, places.clamp(max=top.shape[-1] - 1)).squeeze(1).tolist()
+    top, tokens = probabilities.topk(min(TOP_CANDIDATES, probabilities.shape[-1]), -1)
+    drawn = _draw_from(top, tokens, sampling.top_p, points)
+    wide = top.sum(-1) < sampling.top_p
+    if bool(wide.any()):
+        drawn[wide] = _draw_from(*probabilities[wide].sort(-1, descending=True), sampling.top_p, points[wide])
+    return drawn.tolist()
+
+
+def _draw_from(
+    probabilities: torch.Tensor, tokens: torch.Tensor, top_p: float, points: torch.Tensor
+) -> torch.Tensor:
+    """A token a row from the fewest likeliest that reach top_p; `points` are uniform in [0, 1)."""
+    before = probabilities.cumsum(-1) - probabilities
+    cumulative = probabilities.masked_fill(before >= top_p, 0.0).cumsum(-1)
+    places = (cumulative <= (points * cumulative[:, -1])[:, None]).sum(-1, keepdim=True)
+    return tokens.gather(1, places.clamp(max=tokens.shape[-1] - 1)).squeeze(1)
 
 
 def _load(model: Model, adapter: Adapter | None, device: torch.device, trust_remote_code: bool) -> Any:
     try:
-        network = AutoModelForCausalLM.from_pretrained(
+        network: Any = AutoModelForCausalLM.from_pretrained(
             model.location,
             revision=model.revision,
             dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,

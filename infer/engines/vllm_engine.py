@@ -1,10 +1,10 @@
-"""Sampling with vLLM, on GPUs or on a CPU: adapters by request, prompts that share a README share its cache."""
+"""Sampling with vLLM, on GPUs or on a CPU: adapters by request, rows that share a README share its cache."""
 
 import os
 from typing import Any
 
 from infer.adapter import Adapter
-from infer.engines.interface import Completion, Request, Sampling
+from infer.engines.interface import Completion, Finish, Request, Sampling
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
 
@@ -49,7 +49,7 @@ class VllmEngine:
 
 
 def _completion(output: Any) -> Completion:
-    finish = "stop" if output.finish_reason == "stop" else "length"
+    finish: Finish = "stop" if output.finish_reason == "stop" else "length"
     return Completion(output.text, finish, len(output.token_ids))
 
 
@@ -62,7 +62,9 @@ def _load(model: Model, adapter: Adapter | None, seed: int, trust_remote_code: b
     try:
         from vllm import LLM
     except ImportError as error:
-        raise BadInput(f"engine vllm: not installed ({error}); pip install vllm, or --engine transformers") from error
+        raise BadInput(
+            f"engine vllm: not installed ({error}); pip install vllm, or --engine transformers"
+        ) from error
     try:
         return LLM(
             model=model.location,
@@ -81,4 +83,6 @@ def _load(model: Model, adapter: Adapter | None, seed: int, trust_remote_code: b
             trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError) as error:
-        raise BadInput(f"{model.location}: vLLM cannot load it ({str(error).strip().splitlines()[0]})") from error
+        raise BadInput(
+            f"{model.location}: vLLM cannot load it ({str(error).strip().splitlines()[0]})"
+        ) from error

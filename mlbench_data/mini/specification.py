@@ -40,7 +40,9 @@ class Task:
     def combinations(self) -> list[Values]:
         """Every choice of one value for each parameter, in the specification's order."""
         names = list(self.parameters)
-        return [dict(zip(names, choice, strict=True)) for choice in itertools.product(*self.parameters.values())]
+        return [
+            dict(zip(names, choice, strict=True)) for choice in itertools.product(*self.parameters.values())
+        ]
 
     def required(self, values: Values) -> Values:
         """The `arguments` of a row with these values."""
@@ -81,7 +83,9 @@ def read_specification(folder: Path = SPECIFICATION) -> list[Repository]:
 def _repository(path: Path) -> Repository:
     values = yaml.safe_load(read_text(path, "a MiniBench specification"))
     _check_keys(values, Repository, f"{path}", optional={"name"})
-    tasks = [_task(task, f"{path}: task {number}") for number, task in enumerate(values.pop("tasks"), start=1)]
+    tasks = [
+        _task(task, f"{path}: task {number}") for number, task in enumerate(values.pop("tasks"), start=1)
+    ]
     if values["role"] not in ("test", "ood"):
         raise BadInput(f"{path}: role is {values['role']!r}; expected test or ood")
     return Repository(name=path.stem, tasks=tasks, **values)
@@ -104,4 +108,6 @@ def _check_keys(values: Any, kind: type, where: str, optional: set[str]) -> None
     found = set(values) if isinstance(values, dict) else set()
     wrong = sorted(found - names) + sorted(names - found - optional)
     if wrong:
-        raise BadInput(f"{where}: keys unknown or missing: {', '.join(wrong)}; expected {', '.join(sorted(names))}")
+        raise BadInput(
+            f"{where}: keys unknown or missing: {', '.join(wrong)}; expected {', '.join(sorted(names))}"
+        )
