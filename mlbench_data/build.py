@@ -6,6 +6,7 @@ python mlbench_data/build.py --source mini --out runs/minibench
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mlbench_data.benchmark import SPLITS, Benchmark
 from mlbench_data.cli import run_script
@@ -33,6 +34,7 @@ class BuildConfig:
 
 def main(config: BuildConfig) -> int:
     """Builds a prepared benchmark: splits as parquet, each README text once, and a manifest."""
+    tokenizer = load_tokenizer(resolve_model(config.tokenizer)) if config.tokenizer is not None else None
     source = read_source(config.source, config.readmes, config.seed)
     benchmark = write_benchmark(source, config.splits, config.seed, Path(config.out))
     for name, split in benchmark.manifest["splits"].items():
@@ -41,15 +43,14 @@ def main(config: BuildConfig) -> int:
         print(f"not in the source: {', '.join(missing)}", file=sys.stderr)
     if without := benchmark.manifest["without_readme"]:
         print(f"no README (tasks 1 and 2 need --readmes DIR): {', '.join(without)}", file=sys.stderr)
-    if config.tokenizer is not None:
-        print_readme_lengths(benchmark, config.tokenizer)
+    if tokenizer is not None:
+        print_readme_lengths(benchmark, tokenizer)
     print(f"written to {config.out}")
     return 0
 
 
-def print_readme_lengths(benchmark: Benchmark, model: str) -> None:
-    """One line a README: its length in tokens of the model's tokenizer, without special tokens."""
-    tokenizer = load_tokenizer(resolve_model(model))
+def print_readme_lengths(benchmark: Benchmark, tokenizer: Any) -> None:
+    """One line a README: its length in tokens, without special tokens."""
     for entry in benchmark.manifest["readmes"].values():
         text = (benchmark.folder / entry["file"]).read_text(encoding="utf-8")
         print(f"{len(tokenizer.encode(text, add_special_tokens=False)):7} tokens  {entry['file']}")

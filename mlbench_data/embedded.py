@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import cache_folder
+from mlbench_data.files import cache_folder, one_at_a_time
 
 
 def embedded_model_folder(package: str) -> Path:
     """The folder with the safetensors of the GGUF file in `package`. Raises BadInput without the package."""
     folder = cache_folder() / "models" / package
     if not (folder / "config.json").is_file():
-        _convert(_gguf_file(package), folder)
+        with one_at_a_time(folder):
+            if not (folder / "config.json").is_file():
+                _convert(_gguf_file(package), folder)
     return folder
 
 

@@ -1,5 +1,6 @@
 """Reading and writing files so that nothing is ever half-written."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -73,6 +74,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def one_at_a_time(path: str | Path) -> Iterator[None]:
+    """Other processes that want to make `path` wait until this block has ended, or its process was killed.
+
+    Raises BadInput if nothing can be written beside `path`.
+    """
+    path = Path(path)
+    with open(make_folder(path.parent) / f".{path.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -1,7 +1,6 @@
 """Model names: `smollm2-135m` → weights, format, context and LoRA targets (configs/models/*.yaml)."""
 
 import difflib
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,7 @@ import yaml
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.embedded import embedded_model_folder
-from mlbench_data.files import PROJECT_ROOT, read_text, sha256_of, sha256_of_file
+from mlbench_data.files import PROJECT_ROOT, read_json, read_text, sha256_of, sha256_of_file
 
 MODELS = PROJECT_ROOT / "configs" / "models"
 
@@ -57,11 +56,15 @@ def resolve_model(name: str) -> Model:
 
 
 def _from_card(card: Path) -> Model:
-    values = yaml.safe_load(read_text(card, "a model description"))
-    allowed = {item.name for item in fields(Model)} | {"embedded", "hub_id"}
+    values = _mapping(card)
+    allowed = {item.name for item in fields(Model)} - {"name", "location"} | {"embedded", "hub_id"}
     if unknown := sorted(set(values) - allowed):
         raise BadInput(f"{card}: unknown keys {', '.join(unknown)}; expected {', '.join(sorted(allowed))}")
+    if values.get("format") not in ("chat", "plain"):
+        raise BadInput(f"{card}: format is {values.get('format')!r}; expected chat or plain")
     embedded, hub_id = values.pop("embedded", None), values.pop("hub_id", None)
+    if not embedded and not hub_id:
+        raise BadInput(f"{card}: neither hub_id nor embedded; expected one, to know where the weights are")
     location = str(embedded_model_folder(embedded)) if embedded else hub_id
     targets = values.pop("lora_targets", "all-linear")
     if isinstance(targets, list):
@@ -71,18 +74,27 @@ def _from_card(card: Path) -> Model:
     return Model(name=card.stem, location=location, lora_targets=targets, **values)
 
 
+def _mapping(card: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(read_text(card, "a model description"))
+    except yaml.YAMLError as error:
+        raise BadInput(f"{card}: not a YAML mapping ({str(error).splitlines()[0]})") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{card}: not a YAML mapping; expected keys such as hub_id and format")
+    return values
+
+
 def _from_folder(folder: Path) -> Model:
     if not (folder / "config.json").is_file():
         hint = (
             "it is an adapter: give it with --adapter" if (folder / "adapter_config.json").is_file() else ""
         )
         raise BadInput(f"{folder}: no config.json there, so no model; {hint or 'give a folder with weights'}")
-    config = json.loads(read_text(folder / "config.json", "a model's config.json"))
+    config = read_json(folder / "config.json", "a model's config.json")
     context = min(8192, int(config.get("max_position_embeddings", 8192)))
     tokenizer = folder / "tokenizer_config.json"
     has_chat = (folder / "chat_template.jinja").exists() or (
-        tokenizer.is_file()
-        and "chat_template" in json.loads(read_text(tokenizer, "a tokenizer's configuration"))
+        tokenizer.is_file() and "chat_template" in read_json(tokenizer, "a tokenizer's configuration")
     )
     return Model(folder.resolve().name, str(folder), "chat" if has_chat else "plain", context)
 

@@ -20,6 +20,7 @@ def progress(items: Iterable[Item], total: int, what: str, done: int = 0) -> Ite
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, total=total, initial=done, dynamic_ncols=True)
         return
+    print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
     start = last = time.monotonic()
     for count, item in enumerate(items, start=1):
         yield item

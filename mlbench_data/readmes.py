@@ -12,4 +12,4 @@ from cmarkgfm.cmark import Options
 def readme_text(markdown: str) -> str:
     """The rendered plain text of a markdown page."""
     html = cmarkgfm.github_flavored_markdown_to_html(markdown, options=Options.CMARK_OPT_UNSAFE)
-    return BeautifulSoup(f"<article>{html}</article>", "html.parser").article.text  # type: ignore[union-attr]
+    return BeautifulSoup(html, "html.parser").text

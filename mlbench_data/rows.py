@@ -50,7 +50,7 @@ class Row:
         """The required parameters as text. Raises ValueError if `arguments` is no dict literal."""
         try:
             value = ast.literal_eval(self.arguments)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
             raise ValueError(f"arguments is not a Python literal: {self.arguments[:80]!r}") from error
         if not isinstance(value, dict):
             raise ValueError(f"arguments is not a dict: {self.arguments[:80]!r}")

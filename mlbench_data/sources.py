@@ -1,13 +1,23 @@
 """Where a benchmark comes from: MiniBench, a file of rows, or a folder of splits."""
 
+import difflib
 import os
 import shutil
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import SPLITS, Benchmark, open_benchmark, read_parquet, write_parquet
-from mlbench_data.files import PROJECT_ROOT, cache_folder, read_text, sha256_of, sha256_of_file, write_json
+from mlbench_data.files import (
+    PROJECT_ROOT,
+    cache_folder,
+    one_at_a_time,
+    read_text,
+    sha256_of,
+    sha256_of_file,
+    write_json,
+)
 from mlbench_data.mini.generate import generate_rows
 from mlbench_data.mini.specification import MINI, REPOSITORIES, Repository, read_specification
 from mlbench_data.readmes import readme_text
@@ -32,8 +42,9 @@ def read_source(source: str, readmes: str | None, seed: int) -> Source:
     found = _mini(seed) if source == "mini" else _files(Path(source))
     if "full" in found.splits and "quarter" not in found.splits:
         found.splits["quarter"] = quarter_of(found.splits["full"], seed)
+    tested = [row for split in ("full", "quarter") for row in found.splits.get(split, [])]
     for split in ("id_train", "ood_train"):
-        check_disjoint(found.splits.get(split, []), found.splits.get("full", []), f"{source}: {split}")
+        check_disjoint(found.splits.get(split, []), tested, f"{source}: {split}")
     if readmes is not None:
         found.readmes = _readmes_below(Path(readmes), found.splits)
     return found
@@ -42,25 +53,46 @@ def read_source(source: str, readmes: str | None, seed: int) -> Source:
 def write_benchmark(source: Source, splits: list[str], seed: int, out: Path) -> Benchmark:
     """Writes a prepared benchmark: a new folder beside `out`, then renamed, so that it is whole or absent.
 
-    Raises BadInput if `out` is there and is something else, or if no asked split exists.
+    Raises BadInput if `out` is there and is something else, if a split's name is none, or if the source
+    has none of the asked splits.
     """
+    for name in splits:
+        if name not in SPLITS:
+            nearest = difflib.get_close_matches(name, SPLITS, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(SPLITS)}"
+            raise BadInput(f"no split {name!r}; {hint}")
     chosen = {name: source.splits[name] for name in SPLITS if name in splits and name in source.splits}
     if not chosen:
         raise BadInput(f"{source.name}: has none of the splits {', '.join(splits)}")
-    if out.exists() and not (out / "manifest.json").exists() and any(out.iterdir()):
-        raise BadInput(f"{out}: not empty and not a prepared benchmark; give another --out")
+    out = out.resolve()
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
+    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
     try:
+        _check_replaceable(out)
         (temporary / "readmes").mkdir(parents=True)
         _fill_folder(temporary, source, chosen, seed)
         if out.exists():
-            shutil.rmtree(out)
+            out.rename(earlier)  # deleting it under its own name could be stopped halfway
         temporary.rename(out)
     except OSError as error:
         raise BadInput(f"{out}: cannot write there ({error.strerror}); give a writable --out") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(earlier, ignore_errors=True)
     return open_benchmark(out)
+
+
+def _check_replaceable(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise BadInput(f"{out}: not a folder; give another --out")
+    if not any(out.iterdir()):
+        return
+    try:
+        open_benchmark(out)
+    except BadInput:
+        raise BadInput(f"{out}: not empty and not a prepared benchmark; give another --out") from None
 
 
 def default_benchmark() -> Benchmark:
@@ -68,8 +100,10 @@ def default_benchmark() -> Benchmark:
     source = read_source("mini", None, seed=0)
     state = sha256_of([source.read, [row.as_dict() for rows in source.splits.values() for row in rows]])
     folder = cache_folder() / "minibench" / state[:16]
-    if not (folder / "manifest.json").exists():
-        write_benchmark(source, list(SPLITS), 0, folder)
+    if not folder.exists():
+        with one_at_a_time(folder):
+            if not folder.exists():
+                write_benchmark(source, list(SPLITS), 0, folder)
     return open_benchmark(folder)
 
 
@@ -98,6 +132,7 @@ def _fill_folder(folder: Path, source: Source, splits: dict[str, list[Row]], see
         }
     without = sorted({row.repository for row in rows.values() if row.github_id not in source.readmes})
     manifest = {
+        "tool": f"mlbench-toolkit {version('mlbench-toolkit')}",
         "source": source.name,
         "seed": seed,
         "read": source.read,

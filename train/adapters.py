@@ -1,6 +1,7 @@
 """LoRA adapters: putting one on a model, and proving that what was saved is what was trained."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,14 +35,11 @@ def save_adapter(model: PeftModel, folder: Path) -> int:
 
     Raises AdapterNotSaved if a tensor is missing or differs, or if training left every B matrix at zero.
     """
-    temporary = folder / f".adapter.{os.getpid()}"
-    model.save_pretrained(str(temporary))
-    count = prove_saved(model, temporary)
-    for name in ADAPTER_FILES:
-        os.replace(temporary / name, folder / name)
-    for rest in temporary.iterdir():
-        rest.unlink()
-    temporary.rmdir()
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".adapter-") as temporary:
+        model.save_pretrained(temporary)
+        count = prove_saved(model, Path(temporary))
+        for name in ADAPTER_FILES:
+            os.replace(Path(temporary, name), folder / name)
     return count
 
 

@@ -11,16 +11,13 @@ from mlbench_data.files import read_json, write_json
 RUN_FILE = "training.json"
 
 
-def open_run(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
-    """Claims `folder` for the run that `identity` describes; True if that run is already finished.
+def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
+    """Whether the run that `identity` describes is finished in `folder`; False for a new folder.
 
     Raises BadInput if the folder belongs to a run with another identity.
     """
     path = folder / RUN_FILE
-    if not path.exists() or not resume:
-        for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-        write_json(path, {"finished": False, "identity": identity})
+    if not path.exists():
         return False
     found = read_json(path, "the record of a training run")
     differing = sorted(
@@ -34,6 +31,15 @@ def open_run(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
             "give another --output_dir, or --resume false to start over"
         )
     return bool(found["finished"])
+
+
+def claim_folder(folder: Path, identity: dict[str, Any], resume: bool) -> None:
+    """Says whose folder it is. Checkpoints of nobody, or of a run not to be resumed, are removed."""
+    if resume and (folder / RUN_FILE).exists():
+        return
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    write_json(folder / RUN_FILE, {"finished": False, "identity": identity})
 
 
 def finish_run(folder: Path, identity: dict[str, Any], record: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from mlbench_data.prompts import PromptBuilder, sha256_of_prompts
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
 from train.adapters import add_lora, save_adapter
-from train.checkpoints import finish_run, last_checkpoint, open_run
+from train.checkpoints import claim_folder, finish_run, is_finished, last_checkpoint
 from train.examples import AnswerCollator, Example, make_examples
 
 
@@ -157,11 +157,15 @@ def train(config: TrainConfig, model: Model, training: list[Example], evaluation
     folder = make_folder(config.output_dir)
     identity = identity_of(config, model, training, evaluation)
     is_main = int(os.environ.get("RANK", "0")) == 0
-    if is_main and open_run(folder, identity, config.resume):
+    if config.resume and is_finished(folder, identity):
         print(f"{folder}: this run is finished; nothing to do")
         return 0
     started = time.monotonic()
-    trainer = make_trainer(config, model, training, evaluation)
+    torch.manual_seed(config.seed)
+    network = load_network(config, model)
+    if is_main:
+        claim_folder(folder, identity, config.resume)
+    trainer = make_trainer(config, network, model, training, evaluation)
     checkpoint = last_checkpoint(folder) if config.resume else None
     if checkpoint is not None:
         print(f"continuing from {checkpoint}")
@@ -209,23 +213,13 @@ def identity_of(
 
 
 def make_trainer(
-    config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]
+    config: TrainConfig, network: Any, model: Model, training: list[Example], evaluation: list[Example]
 ) -> Trainer:
-    """transformers' Trainer over a LoRA model. Raises BadInput if the weights cannot be loaded."""
+    """transformers' Trainer over a LoRA model."""
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
     arguments = training_arguments(config, len(training), bool(evaluation))
-    torch.manual_seed(config.seed)
-    network = add_lora(
-        load_weights(config, model),
-        config.lora_rank,
-        config.lora_alpha,
-        config.lora_dropout,
-        model.lora_targets,
-    )
-    if config.activation_checkpointing:
-        network.enable_input_require_grads()
     tokenizer = load_tokenizer(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return Trainer(
@@ -274,12 +268,12 @@ def training_arguments(config: TrainConfig, rows: int, evaluate: bool) -> Traini
     )
 
 
-def load_weights(config: TrainConfig, model: Model) -> Any:
-    """The base model from safetensors. Raises BadInput if it cannot be loaded."""
+def load_network(config: TrainConfig, model: Model) -> Any:
+    """The base model from safetensors with fresh LoRA matrices. Raises BadInput if it cannot be loaded."""
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     default = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        weights = AutoModelForCausalLM.from_pretrained(
             model.location,
             revision=model.revision,
             dtype=dtypes.get(config.dtype, default),
@@ -289,6 +283,10 @@ def load_weights(config: TrainConfig, model: Model) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
+    network = add_lora(weights, config.lora_rank, config.lora_alpha, config.lora_dropout, model.lora_targets)
+    if config.activation_checkpointing:
+        network.enable_input_require_grads()
+    return network
 
 
 class PlainProgress(TrainerCallback):

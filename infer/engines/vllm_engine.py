@@ -31,9 +31,10 @@ class VllmEngine:
         from vllm import SamplingParams
         from vllm.lora.request import LoRARequest
 
+        drawn = sampling.n if sampling.temperature > 0 else 1  # greedy candidates are one and the same
         parameters = [
             SamplingParams(
-                n=sampling.n,
+                n=drawn,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
@@ -45,7 +46,8 @@ class VllmEngine:
         lora = LoRARequest("adapter", 1, str(self.adapter.folder)) if self.adapter else None
         prompts = [{"prompt_token_ids": request.token_ids} for request in batch]
         outputs = self.engine.generate(prompts, parameters, lora_request=lora, use_tqdm=False)
-        return [[_completion(item) for item in output.outputs] for output in outputs]
+        copies = sampling.n // drawn
+        return [[_completion(item) for item in output.outputs] * copies for output in outputs]
 
 
 def _completion(output: Any) -> Completion:

@@ -9,6 +9,7 @@ import yaml
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_text
+from mlbench_data.rows import BASH, PYTHON
 
 MINI = Path(__file__).resolve().parent
 REPOSITORIES = MINI / "repositories"
@@ -81,7 +82,11 @@ def read_specification(folder: Path = SPECIFICATION) -> list[Repository]:
 
 
 def _repository(path: Path) -> Repository:
-    values = yaml.safe_load(read_text(path, "a MiniBench specification"))
+    try:
+        values = yaml.safe_load(read_text(path, "a MiniBench specification"))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput(f"{path}:{line}: not YAML ({error.problem})") from error
     _check_keys(values, Repository, f"{path}", optional={"name"})
     tasks = [
         _task(task, f"{path}: task {number}") for number, task in enumerate(values.pop("tasks"), start=1)
@@ -93,6 +98,10 @@ def _repository(path: Path) -> Repository:
 
 def _task(values: dict[str, Any], where: str) -> Task:
     _check_keys(values, Task, where, optional={"arguments", "prefix_code"})
+    if values["type"] not in (BASH, PYTHON):
+        raise BadInput(f"{where}: type is {values['type']!r}; expected {BASH!r} or {PYTHON!r}")
+    if len(values["instructions"]) < 2:
+        raise BadInput(f"{where}: instructions has {len(values['instructions'])} entry; expected at least 2")
     parameters = {name: _words(candidates) for name, candidates in values.pop("parameters").items()}
     texts = {name: values.pop(name).strip() for name in ("oracle", "answer")}
     return Task(parameters=parameters, **texts, **values)

@@ -5,11 +5,14 @@ import pytest
 from mlbench_data.progress import progress, progress_line
 
 
-def test_items_pass_and_the_last_line_says_that_all_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_items_pass_and_the_first_and_the_last_line_are_always_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert list(progress(iter("abc"), 5, "sampling", done=2)) == ["a", "b", "c"]
     written = capsys.readouterr().err.splitlines()
-    assert len(written) == 1
-    assert written[0].startswith("sampling 5/5 (100%), ")
+    assert len(written) == 2
+    assert written[0] == "sampling 2/5"
+    assert written[1].startswith("sampling 5/5 (100%), ")
 
 
 def test_a_line_has_share_speed_and_time_left() -> None:
