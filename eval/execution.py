@@ -85,7 +85,8 @@ def _run_once(runner: Runner, jobs: dict[str, tuple[Row, str]], what: str) -> It
     pool = ThreadPoolExecutor(runner.workers)
     try:
         running = {pool.submit(runner.run, row, code): identity for identity, (row, code) in jobs.items()}
-        for done in progress(as_completed(running), len(running), what):
+        finished = ([done] for done in as_completed(running))
+        for [done] in progress(finished, len(running), what):
             yield running[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)

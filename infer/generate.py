@@ -83,7 +83,7 @@ def main(config: GenerateConfig) -> int:
     if len(file.done) < len(prompts):
         engine = load_engine(engine_name, config, model, adapter)
         new_rows = sample_rows(engine, prompts, sampling, file)
-        count = sum(1 for _ in progress(new_rows, len(prompts), "sampling", len(file.done)))
+        count = sum(map(len, progress(new_rows, len(prompts), "sampling", len(file.done))))
         print(f"sampled {count} rows with {engine.name}")
     file.finish([prompt.row.key for prompt in prompts], record_of(config, prompts))
     print(f"{len(prompts)} rows × {config.n} candidates in {file.path}")
@@ -103,8 +103,8 @@ def rows_of_shard(rows: list[Row], shard: str) -> list[Row]:
 
 def sample_rows(
     engine: Engine, prompts: list[Prompt], sampling: Sampling, file: CandidatesFile
-) -> Iterator[RowKey]:
-    """Samples every batch that is not wholly in the file, appends it, and yields the new rows.
+) -> Iterator[list[RowKey]]:
+    """Samples every batch that is not wholly in the file, appends it, and yields its new rows.
 
     Batches are planned over all rows, also those that are done: a continued run computes the same numbers
     as an undisturbed one.
@@ -123,7 +123,7 @@ def sample_rows(
         }
         keys = [prompts[index].row.key for index in batch]
         file.append(dict(zip(keys, completions, strict=True)), cost)
-        yield from new
+        yield new
 
 
 def seed_of(key: RowKey, seed: int) -> int:

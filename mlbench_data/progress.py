@@ -12,26 +12,29 @@ Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def progress(items: Iterable[Item], total: int, what: str, done: int = 0) -> Iterator[Item]:
-    """Passes the items on and reports on stderr how many are through, how fast, and the time left.
+def progress(batches: Iterable[list[Item]], total: int, what: str, done: int = 0) -> Iterator[list[Item]]:
+    """Passes batches of finished items on and reports on stderr how many are through, how fast, and the
+    time left.
 
     `total` counts the items that are `done` from an earlier run as well.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, desc=what, total=total, initial=done, dynamic_ncols=True)
+        with tqdm(desc=what, total=total, initial=done, dynamic_ncols=True) as bar:
+            for batch in batches:
+                yield batch
+                bar.update(len(batch))
         return
     print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
     start = last = time.monotonic()
-    for count, item in enumerate(items, start=1):
-        yield item
+    count = 0
+    for batch in batches:
+        yield batch
+        count += len(batch)
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES or done + count == total:
             last = now
-            print(
-                progress_line(what, done + count, total, count / max(now - start, 1e-9)),
-                file=sys.stderr,
-                flush=True,
-            )
+            line = progress_line(what, done + count, total, count / max(now - start, 1e-9))
+            print(line, file=sys.stderr, flush=True)
 
 
 def progress_line(what: str, count: int, total: int, speed: float) -> str:

@@ -20,11 +20,15 @@ TASKS = {1: "Raw README", 2: "BM25 retrieval", 3: "Oracle segment"}
 
 @dataclass(frozen=True)
 class Prompt:
-    """One row's prompt as a model reads it, and what the budget cut from its README."""
+    """One row's prompt as a model reads it, and what the budget cut from its README.
+
+    The first `readme_end` tokens are the template's start and the README: the same for rows with one README.
+    """
 
     row: Row
     token_ids: list[int]
     cut: Cut
+    readme_end: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class PromptBuilder:
         except DoesNotFit as error:
             raise BadInput(f"row {row.repository} {row.id}: {error}") from error
         token_ids = pieces.head + readme_ids[: cut.kept] + pieces.middle + instruction_ids + pieces.tail
-        return Prompt(row, token_ids, cut)
+        return Prompt(row, token_ids, cut, len(pieces.head) + cut.kept)
 
     def messages(self, prompt: Prompt, readme: str) -> list[dict[str, str]]:
         """The same prompt as chat messages, with the README cut where the token ids cut it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import AutoModelForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
 from mlbench_data.bad_input import BadInput
@@ -24,7 +24,8 @@ from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
 from train.adapters import add_lora, save_adapter
 from train.checkpoints import claim_folder, finish_run, is_finished, last_checkpoint
-from train.examples import AnswerCollator, Example, make_examples
+from train.examples import Example, make_examples
+from train.packs import Pack, PackCollator, PackTrainer, make_packs
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ class TrainConfig:
     """Passes over the training rows."""
     max_steps: int | None = None
     """Stop after this many optimizer steps, whatever the epochs."""
-    batch_size: int = 8
-    """Rows a device in one forward pass."""
-    gradient_accumulation: int = 1
+    batch_size: int = 4
+    """Rows a device in one forward pass, fewer where fewer share a README."""
+    gradient_accumulation: int = 2
     """Forward passes in one optimizer step."""
+    prefix_sharing: bool = True
+    """Rows of one forward pass share their README, which is then read once; false mixes READMEs."""
     learning_rate: float = 2e-4
     """Peak learning rate."""
     warmup: float = 0.1
@@ -109,6 +112,11 @@ def main(config: TrainConfig) -> int:
     return train(config, model, training, evaluation)
 
 
+def packs_of(config: TrainConfig, examples: list[Example]) -> list[Pack]:
+    """The examples as they go through the model together."""
+    return make_packs(examples, config.batch_size, config.prefix_sharing)
+
+
 def load_examples(config: TrainConfig, model: Model) -> list[Example]:
     """The rows of the split as examples. Raises BadInput."""
     template = read_template(config.prompt_template)
@@ -128,8 +136,10 @@ def split_examples(examples: list[Example], eval_rows: int) -> tuple[list[Exampl
 
 def print_plan(config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]) -> None:
     """What a run would do, without loading a weight."""
+    packs = packs_of(config, training)
+    tokens = sum(len(example.token_ids) for example in training)
+    computed = sum(pack.tokens for pack in packs)
     answer = sum(len(example.answer_ids) for example in training)
-    prompt = sum(len(example.prompt.token_ids) for example in training)
     cut = sum(example.prompt.cut.kept < example.prompt.cut.readme for example in training)
     print(
         f"model      {model.name} ({model.location}), {model.format} format, context {model.context} tokens"
@@ -137,19 +147,19 @@ def print_plan(config: TrainConfig, model: Model, training: list[Example], evalu
     print(
         f"rows       {len(training)} for training, {len(evaluation)} for evaluation loss; task {config.task}"
     )
-    print(f"tokens     {prompt} of prompt, {answer} of answer an epoch; README cut in {cut} rows")
-    print(f"steps      {planned_steps(config, len(training))} of {rows_per_step(config)} rows")
+    print(f"tokens     {tokens} an epoch, {answer} of answers; {computed} computed; README cut in {cut} rows")
+    print(f"steps      {planned_steps(config, packs)} of {packs_per_step(config)} packs")
     print("nothing was written")
 
 
-def rows_per_step(config: TrainConfig) -> int:
-    """Rows in one optimizer step over all processes."""
-    return config.batch_size * config.gradient_accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+def packs_per_step(config: TrainConfig) -> int:
+    """Packs in one optimizer step over all processes."""
+    return config.gradient_accumulation * int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def planned_steps(config: TrainConfig, rows: int) -> int:
+def planned_steps(config: TrainConfig, packs: list[Pack]) -> int:
     """Optimizer steps of the whole run."""
-    return config.max_steps or math.ceil(config.epochs * math.ceil(rows / rows_per_step(config)))
+    return config.max_steps or math.ceil(config.epochs * math.ceil(len(packs) / packs_per_step(config)))
 
 
 def train(config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example]) -> int:
@@ -219,28 +229,32 @@ def make_trainer(
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
-    arguments = training_arguments(config, len(training), bool(evaluation))
+    packs = packs_of(config, training)
+    arguments = training_arguments(config, packs, bool(evaluation))
     tokenizer = load_tokenizer(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    return Trainer(
+    trainer = PackTrainer(
         model=network,
         args=arguments,
-        train_dataset=[example.features() for example in training],
-        eval_dataset=[example.features() for example in evaluation] or None,
-        data_collator=AnswerCollator(pad),
-        callbacks=[PlainProgress()] if not sys.stderr.isatty() else [],
+        train_dataset=packs,
+        eval_dataset=packs_of(config, evaluation) or None,
+        data_collator=PackCollator(pad),
     )
+    if not sys.stderr.isatty():
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(PlainProgress())
+    return trainer
 
 
-def training_arguments(config: TrainConfig, rows: int, evaluate: bool) -> TrainingArguments:
+def training_arguments(config: TrainConfig, packs: list[Pack], evaluate: bool) -> TrainingArguments:
     """The Trainer's own settings for a configuration."""
-    steps = planned_steps(config, rows)
+    steps = planned_steps(config, packs)
     has_gpu = torch.cuda.is_available()
     return TrainingArguments(
         output_dir=config.output_dir,
         max_steps=steps,
-        per_device_train_batch_size=config.batch_size,
-        per_device_eval_batch_size=config.batch_size,
+        per_device_train_batch_size=1,
+        per_device_eval_batch_size=1,
         gradient_accumulation_steps=config.gradient_accumulation,
         learning_rate=config.learning_rate,
         warmup_steps=math.ceil(config.warmup * steps),
@@ -251,7 +265,6 @@ def training_arguments(config: TrainConfig, rows: int, evaluate: bool) -> Traini
         use_cpu=not has_gpu,
         gradient_checkpointing=config.activation_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if config.activation_checkpointing else None,
-        train_sampling_strategy="group_by_length",
         eval_strategy="steps" if evaluate else "no",
         eval_steps=config.eval_steps,
         save_steps=config.save_steps,
@@ -318,6 +331,10 @@ def _check(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and value <= 0:
             raise BadInput(f"{name} is {value}; expected more than 0")
+    if config.activation_checkpointing and config.prefix_sharing:
+        raise BadInput(
+            "activation_checkpointing drops the shared prefix's cache; set prefix_sharing to false"
+        )
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
         raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
 

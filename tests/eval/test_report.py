@@ -1,6 +1,8 @@
 """The page: graded from saved results alone, self-contained, and safe to open whatever a model wrote."""
 
 import json
+import shutil
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +17,7 @@ from eval.sandbox.interface import Limits, Outcome, Program
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
 from mlbench_data.rows import Row
+from tests.helpers import skip_or_fail
 
 ATTACK = "<script>alert(1)</script>"
 
@@ -102,6 +105,25 @@ def _compared(results: Path) -> str:
     out = results.parent / "report.html"
     assert main(ReportConfig(results=[str(results), str(results)], out=str(out))) == 0
     return out.read_text()
+
+
+def test_the_page_works_in_a_browser(results: Path, tmp_path: Path) -> None:
+    """Its script runs, counts the rows, and asks for nothing over the network."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        skip_or_fail("no Chromium")
+        return
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
+    flags += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path}/b",
+    ]
+    page = (results / "report.html").resolve().as_uri()
+    done = subprocess.run(
+        [browser, *flags, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert '<span id="shown">3 of 3 rows</span>' in done.stdout
 
 
 def test_folders_are_named_without_a_flag() -> None:

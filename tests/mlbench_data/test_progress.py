@@ -8,7 +8,8 @@ from mlbench_data.progress import progress, progress_line
 def test_items_pass_and_the_first_and_the_last_line_are_always_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert list(progress(iter("abc"), 5, "sampling", done=2)) == ["a", "b", "c"]
+    batches = [["a"], ["b", "c"]]
+    assert list(progress(iter(batches), 5, "sampling", done=2)) == batches
     written = capsys.readouterr().err.splitlines()
     assert len(written) == 2
     assert written[0] == "sampling 2/5"

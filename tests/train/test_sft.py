@@ -118,8 +118,8 @@ def test_dry_run_plans_and_writes_nothing(
 ) -> None:
     out = tmp_path / "planned"
     done = run_script(*arguments(tokenizer_model, out, "--dry_run"), check=True)
-    assert "72 for training, 8 for evaluation loss" in done.stdout
-    assert "18 of 4 rows" in done.stdout
+    assert "208 for training, 8 for evaluation loss" in done.stdout
+    assert "30 of 2 packs" in done.stdout
     assert not out.exists()
 
 
@@ -130,7 +130,7 @@ def test_dry_run_plans_and_writes_nothing(
         (["--benchmark", "nowhere"], "nowhere/manifest.json: No such file"),
         (["--learning_rte", "1"], "did you mean learning_rate?"),
         (["--answer_tokens", "20"], "would be cut; answer_tokens is 20"),
-        (["--eval_rows", "80"], "only 80 rows were read"),
+        (["--eval_rows", "216"], "only 216 rows were read"),
         (["--batch_size", "0"], "batch_size is 0"),
         (["--output_dir", "/proc/nowhere"], "cannot write there"),
         (["--prompt_template", "README.md"], "README.md: "),
