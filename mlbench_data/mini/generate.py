@@ -5,7 +5,7 @@ import random
 from mlbench_data.mini.specification import Repository, Task, Values, fill
 from mlbench_data.rows import Row
 
-TEST_ROWS_PER_TASK = 3
+TEST_ROWS_PER_REPOSITORY = 10
 TRAIN_ROWS_PER_TASK = 40
 
 
@@ -18,11 +18,15 @@ def generate_rows(repositories: list[Repository], seed: int) -> dict[str, list[R
     splits: dict[str, list[Row]] = {"full": [], "id_train": [], "ood_train": []}
     for repository in repositories:
         next_id = 1
-        for task in repository.tasks:
+        tasks = len(repository.tasks)
+        for place, task in enumerate(repository.tasks):
             randomness = random.Random(f"{seed}/{repository.name}/{task.name}")
             combinations = task.combinations()
             randomness.shuffle(combinations)
-            test_rows = TEST_ROWS_PER_TASK if repository.role == "test" else 0
+            share = (
+                TEST_ROWS_PER_REPOSITORY * (place + 1) // tasks - TEST_ROWS_PER_REPOSITORY * place // tasks
+            )
+            test_rows = share if repository.role == "test" else 0
             train_split = "id_train" if repository.role == "test" else "ood_train"
             for number, values in enumerate(combinations[: test_rows + TRAIN_ROWS_PER_TASK]):
                 is_test = number < test_rows
