@@ -53,7 +53,7 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
         lines[key] = number
         outputs[key] = _outputs(values, where, what)
         if values.get("error"):
-            reasons[key] = str(values["error"])
+            reasons[key] = _writable(str(values["error"]))
     n = max(map(len, outputs.values()), default=0)
     if n == 0:
         raise BadInput(f"{path}: no answer in the whole file; expected {what}")
@@ -81,8 +81,12 @@ def _outputs(values: dict[str, Any], where: str, what: str) -> list[str]:
     for position, answer in enumerate(given):
         if not isinstance(answer, str):
             raise BadInput(f"{where}: output[{position}] is {type(answer).__name__}; expected a string")
-    # Half of a surrogate pair is legal in JSON but cannot be written to any file.
-    return [answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for answer in given]
+    return [_writable(answer) for answer in given]
+
+
+def _writable(text: str) -> str:
+    """The text without halves of surrogate pairs, which are legal in JSON but cannot be written to a file."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _found(values: dict[str, Any], name: str) -> str:
@@ -97,6 +101,6 @@ def _check_manifest(path: Path, benchmark_sha256: str | None) -> None:
     made_for = manifest.get("benchmark_sha256") if isinstance(manifest, dict) else None
     if made_for is not None and made_for != benchmark_sha256:
         raise BadInput(
-            f"{path}: made for another benchmark (its manifest says {made_for[:12]}, this one is "
+            f"{path}: made for another benchmark (its manifest says {str(made_for)[:12]}, this one is "
             f"{benchmark_sha256[:12]}); give --benchmark the one it was sampled from"
         )

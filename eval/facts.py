@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:(?:=|\s+)(?P<value>.+))?", re.DOTALL)
@@ -43,9 +43,9 @@ class Facts:
         return self._anywhere(required) if decided is None else decided
 
     def _named(self, name: str, required: str) -> bool | None:
-        """Whether the value of the option called `name` is the required one; None without such an option."""
+        """Whether the last use of the option `name` has the required value; None without such an option."""
         given = [value for pair_name, value in self.pairs if pair_name == name]
-        return any(same_value(required, value) for value in given) if given else None
+        return same_value(required, given[-1]) if given else None
 
     def _anywhere(self, required: str) -> bool:
         wanted = number_series(required)
@@ -68,7 +68,10 @@ def canonical(name: str) -> str:
 
 def number(text: str) -> Decimal | None:
     """The number that the whole text is, exactly, or None."""
-    return Decimal(text) if _NUMBER.fullmatch(text) else None
+    try:
+        return Decimal(text) if _NUMBER.fullmatch(text) else None
+    except InvalidOperation:  # an exponent of twenty digits, as a looping model writes
+        return None
 
 
 def number_series(text: str) -> tuple[Decimal, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_json, sha256_of_file
+from mlbench_data.files import read_json, sha256_of, sha256_of_file
 from mlbench_data.models import Model
 
 
@@ -25,12 +25,20 @@ def open_adapter(folder: str, model: Model) -> Adapter:
     settings = read_json(path / "adapter_config.json", "an adapter's settings (train one with train/sft.py)")
     if not weights.is_file():
         raise BadInput(f"{weights}: no such file; the adapter is not complete")
+    if not isinstance(settings, dict) or not isinstance(settings.get("r"), int):
+        raise BadInput(f"{path / 'adapter_config.json'}: no rank r; expected the settings of a LoRA adapter")
     record = path / "training.json"
     template = None
     if record.is_file():
         training = read_json(record, "the record of a training run")
+        if not isinstance(training, dict) or not {"finished", "identity"} <= training.keys():
+            raise BadInput(
+                f"{record}: not the record of a training run; remove it if the adapter is another's"
+            )
+        if not training["finished"]:
+            raise BadInput(f"{path}: its training is not finished; run the same train/sft.py command again")
         template = training["identity"]["template"]
         if training["identity"]["weights"] != model.identity():
             trained_on = training["identity"]["model"]
             raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
-    return Adapter(path, sha256_of_file(weights), int(settings["r"]), template)
+    return Adapter(path, sha256_of([sha256_of_file(weights), settings]), settings["r"], template)

@@ -22,11 +22,11 @@ class CandidatesFile:
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
         """Opens or starts the file, dropping a torn last line. Raises BadInput if it holds another run's."""
         self.path = Path(path)
-        self.manifest_path = self.path.with_name(f"{self.path.stem}.manifest.json")
-        self.identity = identity
-        make_folder(self.path.parent)
         if self.path.is_dir():
             raise BadInput(f"{self.path}: is a folder; --out takes a file name such as candidates.jsonl")
+        make_folder(self.path.parent)
+        self.manifest_path = self.path.with_name(f"{self.path.stem}.manifest.json")
+        self.identity = identity
         self.cost = {"seconds": 0.0, "prompt_tokens": 0, "generated_tokens": 0}
         self.done: dict[RowKey, str] = {}
         if self.manifest_path.exists() or self.path.exists():
@@ -51,9 +51,12 @@ class CandidatesFile:
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             os.truncate(self.path, len(whole))
-        for line in whole.decode().splitlines():
-            values = json.loads(line)
-            self.done[RowKey(values["github_id"], values["id"])] = line
+        for number, line in enumerate(whole.decode().split("\n")[:-1], start=1):
+            try:
+                values = json.loads(line)
+                self.done[RowKey(values["github_id"], values["id"])] = line
+            except (ValueError, TypeError, KeyError) as error:
+                raise BadInput(f"{self.path}:{number}: damaged line; give another --out") from error
 
     def append(self, rows: dict[RowKey, list[Completion]], cost: dict[str, float]) -> None:
         """Adds rows that are not there yet, and makes sure that they reach the disk."""

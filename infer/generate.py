@@ -109,7 +109,10 @@ def sample_rows(
     Batches are planned over all rows, also those that are done: a continued run computes the same numbers
     as an undisturbed one.
     """
-    requests = [Request(prompt.token_ids, seed_of(prompt.row.key, sampling.seed)) for prompt in prompts]
+    requests = [
+        Request(prompt.token_ids, seed_of(prompt.row.key, sampling.seed), prompt.readme_end)
+        for prompt in prompts
+    ]
     for batch in engine.batches(requests, sampling):
         new = [prompts[index].row.key for index in batch if prompts[index].row.key not in file.done]
         if not new:

@@ -22,7 +22,7 @@ def cache_folder() -> Path:
 def read_text(path: str | Path, what: str) -> str:
     """The text of a file that a user named. `what` says what it should have been. Raises BadInput."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 text (byte {error.start}); expected {what}") from error
     except OSError as error:
@@ -35,6 +35,8 @@ def read_json(path: str | Path, what: str) -> Any:
         return json.loads(read_text(path, what))
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {what}") from error
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, endless brackets
+        raise BadInput(f"{path}: not sensible JSON ({error}); expected {what}") from error
 
 
 def read_jsonl(path: str | Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -46,6 +48,8 @@ def read_jsonl(path: str | Path, what: str) -> Iterator[tuple[int, dict[str, Any
             value = json.loads(line)
         except json.JSONDecodeError as error:
             raise BadInput(f"{path}:{number}: broken JSON ({error.msg}); expected {what}") from error
+        except (ValueError, RecursionError) as error:  # an integer of thousands of digits, endless brackets
+            raise BadInput(f"{path}:{number}: not sensible JSON; expected {what}") from error
         if not isinstance(value, dict):
             raise BadInput(f"{path}:{number}: not a JSON object; expected {what}")
         yield number, value

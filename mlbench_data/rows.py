@@ -73,7 +73,13 @@ def parse_row(values: dict[str, Any], where: str) -> Row:
         if not isinstance(values[name], kind) or isinstance(values[name], bool):
             found = type(values[name]).__name__
             raise BadInput(f"{where}: {name} is {found}; expected {kind.__name__}")
+        if kind is int and not -(2**63) <= values[name] < 2**63:
+            raise BadInput(f"{where}: {name} has more than 64 bits")
+        if kind is str and any("\ud800" <= character <= "\udfff" for character in values[name]):
+            raise BadInput(f"{where}: {name} holds half of a surrogate pair, which is no text")
     row = Row(**{name: values[name] for name in COLUMNS})
+    if row.repository in ("", ".", ".."):
+        raise BadInput(f"{where}: github is {row.github!r}; expected the address of a repository")
     if row.type not in (BASH, PYTHON):
         raise BadInput(f"{where}: type is {row.type!r}; expected {BASH!r} or {PYTHON!r}")
     try:

@@ -1,14 +1,17 @@
 """Stopping and starting again: which run a folder belongs to, and its last whole checkpoint."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, write_json
+from train.adapters import ADAPTER_FILES
 
 RUN_FILE = "training.json"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
@@ -20,6 +23,8 @@ def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
     if not path.exists():
         return False
     found = read_json(path, "the record of a training run")
+    if not isinstance(found, dict) or not {"finished", "identity"} <= found.keys():
+        raise BadInput(f"{path}: not the record of a training run; give another --output_dir")
     differing = sorted(
         name
         for name in identity.keys() | found["identity"].keys()
@@ -30,15 +35,22 @@ def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
             f"{folder}: holds a run with other {', '.join(differing)}; "
             "give another --output_dir, or --resume false to start over"
         )
-    return bool(found["finished"])
+    return bool(found["finished"]) and all((folder / name).is_file() for name in ADAPTER_FILES)
 
 
 def claim_folder(folder: Path, identity: dict[str, Any], resume: bool) -> None:
-    """Says whose folder it is. Checkpoints of nobody, or of a run not to be resumed, are removed."""
-    if resume and (folder / RUN_FILE).exists():
+    """Says whose folder it is; what is left of a run that is not to be resumed is removed.
+
+    Raises BadInput if there are checkpoints that no run of ours has made.
+    """
+    ours = (folder / RUN_FILE).exists()
+    if resume and ours:
         return
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
+    checkpoints = _checkpoints(folder)
+    if checkpoints and not ours:
+        raise BadInput(f"{folder}: holds checkpoints of another program; give another --output_dir")
+    for path in [*checkpoints, *(folder / name for name in ADAPTER_FILES)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     write_json(folder / RUN_FILE, {"finished": False, "identity": identity})
 
 
@@ -52,12 +64,18 @@ def last_checkpoint(folder: Path) -> Path | None:
 
     The trainer writes `trainer_state.json` last, so a checkpoint without it is torn.
     """
-    numbered = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+    numbered = _checkpoints(folder)
     while numbered:
         if _is_whole(numbered[-1]):
             return numbered[-1]
         shutil.rmtree(numbered.pop())
     return None
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint folders, oldest first."""
+    found = {int(match[1]): path for path in folder.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))}
+    return [found[step] for step in sorted(found)]
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import resolved, run_script, versions
-from mlbench_data.files import make_folder
+from mlbench_data.files import make_folder, sha256_of
 from mlbench_data.models import Model, load_tokenizer, resolve_model
-from mlbench_data.prompts import PromptBuilder, sha256_of_prompts
+from mlbench_data.prompts import PromptBuilder
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
 from train.adapters import add_lora, save_adapter
@@ -217,8 +218,8 @@ def identity_of(
     settings["weights"] = model.identity()
     settings["template"] = read_template(config.prompt_template).sha256
     settings.pop("prompt_template")
-    prompts = [example.prompt for example in training + evaluation]
-    settings["rows_sha256"] = sha256_of_prompts(prompts)
+    learned = [[*item.prompt.row.key, item.token_ids] for item in training + evaluation]
+    settings["rows_sha256"] = sha256_of(learned)
     return settings
 
 
@@ -257,7 +258,7 @@ def training_arguments(config: TrainConfig, packs: list[Pack], evaluate: bool) -
         per_device_eval_batch_size=1,
         gradient_accumulation_steps=config.gradient_accumulation,
         learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(config.warmup * steps),
+        warmup_steps=min(math.ceil(config.warmup * steps), steps - 1),  # the last step must learn
         lr_scheduler_type=config.scheduler,
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
@@ -293,7 +294,7 @@ def load_network(config: TrainConfig, model: Model) -> Any:
             use_safetensors=True,
             trust_remote_code=config.trust_remote_code,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
     network = add_lora(weights, config.lora_rank, config.lora_alpha, config.lora_dropout, model.lora_targets)
@@ -325,8 +326,11 @@ def _check(config: TrainConfig) -> None:
         "gradient_accumulation",
         "learning_rate",
         "lora_rank",
+        "lora_alpha",
         "save_steps",
     )
+    if not 0 <= config.seed < 2**32 or not 0 <= config.lora_dropout < 1:
+        raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
     for name in (*positive, "epochs", "max_steps", "max_rows", "eval_steps", "logging_steps"):
         value = getattr(config, name)
         if value is not None and value <= 0:

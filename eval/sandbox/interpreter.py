@@ -32,11 +32,12 @@ def examine(python: Path) -> Interpreter:
     command = [str(executable), "-I", "-c", _QUESTION]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
+        answer = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise BadInput(
             f"{python}: not a working Python interpreter ({error}); give one with --python"
         ) from error
-    named = sorted({Path(folder) for folder in json.loads(done.stdout) if Path(folder).is_dir()})
+    named = sorted({Path(folder) for folder in answer if Path(folder).is_dir()})
     folders = tuple(folder for folder in named if not _inside_any(folder.parent, named))
     links = tuple((link, target) for link, target in _links(executable) if not _is_there(link, folders))
     return Interpreter(executable, folders, links)

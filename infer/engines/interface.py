@@ -19,10 +19,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """One row's prompt, and a seed of its own that does not depend on the rows beside it."""
+    """One row's prompt, and a seed of its own that does not depend on the rows beside it.
+
+    Requests of one README have their first `readme_end` tokens in common; 0 promises nothing.
+    """
 
     token_ids: list[int]
     seed: int
+    readme_end: int = 0
 
 
 @dataclass(frozen=True)

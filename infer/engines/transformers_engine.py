@@ -1,11 +1,12 @@
 """Sampling with transformers: each prompt is read once for all of its candidates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from infer.adapter import Adapter
 from infer.answers import is_answered
@@ -98,16 +99,35 @@ class _Decoding:
         self._read_prompts(batch)
 
     def _read_prompts(self, batch: list[Request]) -> None:
-        length = max(len(request.token_ids) for request in batch)
-        ids = torch.zeros((len(batch), length), dtype=torch.long, device=self.device)
-        mask = torch.zeros_like(ids)
-        for row, request in enumerate(batch):
-            ids[row, length - len(request.token_ids) :] = torch.tensor(request.token_ids)
-            mask[row, length - len(request.token_ids) :] = 1
+        """Reads each README once, then the rest of every prompt over its README's keys and values."""
+        prefixes = [tuple(request.token_ids[: request.readme_end]) for request in batch]
+        unique = list(dict.fromkeys(prefixes))
+        cache, prefix_mask = (
+            DynamicCache(),
+            torch.zeros((len(batch), 0), dtype=torch.long, device=self.device),
+        )
+        if all(unique) and len(unique) < len(batch):
+            ids, mask = self._padded(unique)
+            self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+            owners = torch.tensor([unique.index(prefix) for prefix in prefixes], device=self.device)
+            cache.batch_select_indices(owners)
+            prefix_mask = mask[owners]
+        else:
+            prefixes = [()] * len(batch)
+        rests = [request.token_ids[len(prefix) :] for request, prefix in zip(batch, prefixes, strict=True)]
+        ids, rest_mask = self._padded(rests)
+        mask = torch.cat([prefix_mask, rest_mask], 1)
         read = self.model(
             input_ids=ids,
             attention_mask=mask,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, prefix_mask.shape[1] :],
+            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -116,6 +136,16 @@ class _Decoding:
         )
         self.next_position = mask.sum(1, keepdim=True).repeat_interleave(self.sampling.n, 0)
         self._take(read.logits[:, -1].repeat_interleave(self.sampling.n, 0))
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids, padded on the left, and their mask, both (rows, tokens)."""
+        length = max(map(len, rows))
+        ids = torch.zeros((len(rows), length), dtype=torch.long, device=self.device)
+        mask = torch.zeros_like(ids)
+        for row, tokens in enumerate(rows):
+            ids[row, length - len(tokens) :] = torch.tensor(tokens)
+            mask[row, length - len(tokens) :] = 1
+        return ids, mask
 
     def step(self) -> None:
         """One token for every candidate that is held."""
@@ -184,13 +214,13 @@ def _load(model: Model, adapter: Adapter | None, device: torch.device, trust_rem
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
     if adapter is not None:
         try:
             network = PeftModel.from_pretrained(network, adapter.folder).merge_and_unload()
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, SafetensorError) as error:
             reason = " ".join(str(error).split())[:200]
             raise BadInput(f"{adapter.folder}: does not fit {model.name} ({reason})") from error
     return network.to(device).eval()

@@ -38,7 +38,7 @@ MODEL, TASK, SPLIT = "smollm2-135m", 3, "full"
 
 def main(config: DemoConfig) -> int:
     """Builds MiniBench, trains on ID and on OOD rows, samples, runs the candidates, and prints a table."""
-    out = make_folder(config.out)
+    out = make_folder(PROJECT_ROOT / config.out)
     stages = Stages(out / "seconds.json")
     benchmark = str(out / "benchmark")
     if not (out / "benchmark" / "manifest.json").exists():

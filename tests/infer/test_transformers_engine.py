@@ -47,6 +47,26 @@ def test_greedy_tokens_are_those_of_stock_attention(
         assert completions[0].text == engine.tokenizer.decode(expected)
 
 
+def test_a_shared_readme_is_read_once_and_changes_no_token(
+    engine: TransformersEngine, tokenizer_model: Model
+) -> None:
+    """Two READMEs of unequal length, five rows, unequal instructions."""
+    engine.end_ids = set()
+    readmes = [[300 + place for place in range(40)], [800 + 3 * place for place in range(57)]]
+    batch = [
+        Request(
+            readmes[row % 2] + [50 + row * 11 + place for place in range(6 + 3 * row)],
+            row,
+            len(readmes[row % 2]),
+        )
+        for row in range(5)
+    ]
+    found = engine.sample(batch, GREEDY)
+    for request, completions in zip(batch, found, strict=True):
+        expected = stock_greedy(tokenizer_model.location, request.token_ids, GREEDY.max_new_tokens)
+        assert completions[0].text == engine.tokenizer.decode(expected)
+
+
 @pytest.mark.slow
 def test_greedy_tokens_of_the_embedded_model_are_those_of_stock_attention() -> None:
     model = resolve_model("smollm2-135m")
