@@ -2,6 +2,11 @@
 
 `paper` repeats the published harness: bash is what contains `.sh ` or `.py `, and a parameter is there
 when its value is a substring. `strict` reads the answer as bash words or as a python syntax tree.
+
+Neither follows control flow. An answer that carries the parameters and then does not run what carries them
+still passes if it exits with 0: a job sent to the background with `&`, a failure swallowed by `|| true` or a
+bare handler, a function that is never called, an option given twice. Some right answers are refused: commands
+inside `bash -c`, values that a shell loop or `xargs` puts in.
 """
 
 from dataclasses import dataclass

@@ -43,9 +43,9 @@ class Facts:
         return self._anywhere(required) if decided is None else decided
 
     def _named(self, name: str, required: str) -> bool | None:
-        """Whether the last use of the option `name` has the required value; None without such an option."""
+        """Whether the value of the option called `name` is the required one; None without such an option."""
         given = [value for pair_name, value in self.pairs if pair_name == name]
-        return same_value(required, given[-1]) if given else None
+        return any(same_value(required, value) for value in given) if given else None
 
     def _anywhere(self, required: str) -> bool:
         wanted = number_series(required)

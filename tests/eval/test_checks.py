@@ -120,6 +120,15 @@ def test_an_option_of_the_parameters_name_decides() -> None:
     assert has("python train.py --batch-size 16", batch_size="16", batch__size="16")
 
 
+def test_words_after_an_option_s_value_take_nothing_from_it() -> None:
+    assert has("python train.py --lr 0.1 data/cora.csv", lr="0.1", data="data/cora.csv")
+
+
+def test_a_number_with_an_absurd_exponent_is_no_number() -> None:
+    """A looping model writes such, and one candidate must not end the evaluation."""
+    assert not has("python train.py --lr 1e99999999999999999999", lr="0.1")
+
+
 def test_comments_and_echoed_text_do_not_count() -> None:
     assert not has("python train.py  # --dataset cora", dataset="cora")
     assert not has("echo --dataset cora\npython train.py", dataset="cora")

@@ -77,3 +77,18 @@ def test_candidates_without_a_manifest_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text("")
     with pytest.raises(BadInput, match=r"c\.manifest\.json: No such file"):
         CandidatesFile(tmp_path / "c.jsonl", IDENTITY)
+
+
+def test_a_line_separator_inside_a_completion_does_not_break_the_file(tmp_path: Path) -> None:
+    """U+2028 ends a line for str.splitlines, not for JSON lines."""
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append({FIRST: completions("a\u2028b\u0085c")}, COST)
+    assert set(CandidatesFile(path, IDENTITY).done) == {FIRST}
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append({FIRST: completions("a")}, COST)
+    path.write_text(path.read_text() + "garbage\n")
+    with pytest.raises(BadInput, match=r"c\.jsonl:2: damaged line"):
+        CandidatesFile(path, IDENTITY)

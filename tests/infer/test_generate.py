@@ -111,6 +111,12 @@ def test_an_adapter_changes_the_candidates_and_one_of_another_model_is_refused(
     assert "an adapter of another model" in error_line(done)
     assert not (tmp_path / "other.jsonl").exists()
 
+    record = json.loads((adapter / "training.json").read_text())
+    (adapter / "training.json").write_text(json.dumps({**record, "finished": False}))
+    done = run_script(*arguments(tokenizer_model, tmp_path / "early.jsonl", "--adapter", adapter))
+    assert "its training is not finished" in error_line(done)
+    (adapter / "training.json").write_text(json.dumps(record))
+
     shutil.move(adapter / "adapter_model.safetensors", tmp_path / "elsewhere")
     done = run_script(*arguments(tokenizer_model, tmp_path / "none.jsonl", "--adapter", adapter))
     assert "adapter_model.safetensors: no such file; the adapter is not complete" in error_line(done)

@@ -113,6 +113,15 @@ def test_accelerate_launch_gives_the_same_adapter(
     assert all(torch.allclose(whole[name], launched[name], atol=1e-6) for name in whole)
 
 
+def test_a_run_of_one_step_learns_in_it(
+    tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    """Warm-up must not take the only step: the adapter would be refused as untrained."""
+    out = tmp_path / "one"
+    done = run_script(*arguments(tokenizer_model, out, "--max_rows", 12, "--max_steps", 1), check=True)
+    assert "adapter with 28 tensors saved" in done.stdout
+
+
 def test_dry_run_plans_and_writes_nothing(
     tokenizer_model: Model, run_script: RunScript, tmp_path: Path
 ) -> None:
