@@ -37,6 +37,7 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     lines: dict[RowKey, int] = {}
     outputs: dict[RowKey, list[str]] = {}
     reasons: dict[RowKey, str] = {}
+    _check_manifest(Path(path), benchmark_sha256)
     for number, values in read_jsonl(path, what):
         where = f"{path}:{number}"
         key = _key(values, where, what)
@@ -57,7 +58,6 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     n = max(map(len, outputs.values()), default=0)
     if n == 0:
         raise BadInput(f"{path}: no answer in the whole file; expected {what}")
-    _check_manifest(Path(path), benchmark_sha256)
     by_row: dict[RowKey, list[str | None]] = {}
     for row in rows:
         given = outputs.get(row.key, [])

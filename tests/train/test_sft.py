@@ -22,7 +22,7 @@ def arguments(model: Model, out: Path, *more: object) -> list[str]:
     return ["train/sft.py", *settings, "--output_dir", str(out), *map(str, more)]
 
 
-SHORT = ("--max_rows", 40, "--save_steps", 2)
+SHORT = ("--max_rows", 40, "--save_steps", 2, "--max_steps", 8)
 
 
 @pytest.fixture(scope="module")
