@@ -3,6 +3,7 @@
 python mlbench_data/mini/demo.py
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ class DemoConfig:
     """How much to do, and where to."""
 
     out: str = "runs/demo"
-    """Folder for everything that the demo makes."""
+    """Folder for everything that the demo makes; a relative one is below the project's."""
     max_new_tokens: int = 96
     """Longest answer, in tokens; MiniBench's longest has 95."""
 
@@ -38,7 +39,8 @@ MODEL, TASK, SPLIT = "smollm2-135m", 3, "full"
 
 def main(config: DemoConfig) -> int:
     """Builds MiniBench, trains on ID and on OOD rows, samples, runs the candidates, and prints a table."""
-    out = make_folder(PROJECT_ROOT / config.out)
+    os.chdir(PROJECT_ROOT)  # the commands that are printed can be repeated there
+    out = make_folder(config.out)
     stages = Stages(out / "seconds.json")
     benchmark = str(out / "benchmark")
     if not (out / "benchmark" / "manifest.json").exists():
@@ -85,7 +87,7 @@ class Stages:
         """Runs one script; a stage that was done before only looks whether that still holds."""
         print(f"\n▶ {name}: python {' '.join(command)}", flush=True)
         started = time.monotonic()
-        code = subprocess.run([sys.executable, *command], cwd=PROJECT_ROOT).returncode
+        code = subprocess.run([sys.executable, *command]).returncode
         self._remember(name, time.monotonic() - started, code == 0)
         if code != 0:
             print(f"stage '{name}' stopped with exit code {code}; the same command continues, and "
