@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    build MiniBench, fine-tune, sample, evaluate: a table in about ten minutes on two cores"
+	@echo "make demo    build MiniBench, fine-tune, sample, evaluate: a table in about a quarter of an hour on two cores"
 	@echo "make test    every test"
 	@echo "make check   ruff and mypy"
 	@echo "make format  let ruff lay out the code"

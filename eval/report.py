@@ -62,7 +62,7 @@ def main(config: ReportConfig) -> int:
     if not folders:
         raise BadInput("no results below runs/results; name folders that eval/run.py wrote")
     write_report(folders, Path(config.out))
-    print(f"{len(folders)} runs in {config.out}")
+    print(f"compared {len(folders)} in {config.out}")
     return 0
 
 
