@@ -24,12 +24,18 @@ class SharedPromptCache:
     candidate which row it belongs to and which of the row's n places it takes.
     """
 
-    def __init__(self, prompt: Any, padding: torch.Tensor, n: int, longest: int) -> None:
-        """`prompt` is the transformers cache of the prompts; `padding` marks padding, (rows, tokens)."""
+    def __init__(
+        self,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+        padding: torch.Tensor,
+        n: int,
+        longest: int,
+    ) -> None:
+        """`keys` and `values` are the prompts', one tensor a layer; `padding` marks padding, (rows, tokens)."""
         self.n = n
         self.padding = padding
-        self.prompt_keys = [layer.keys for layer in prompt.layers]
-        self.prompt_values = [layer.values for layer in prompt.layers]
+        self.prompt_keys, self.prompt_values = keys, values
         candidates = torch.arange(len(padding) * n, device=padding.device)
         self.rows, self.slots = candidates // n, candidates % n
         shape = (len(candidates), self.prompt_keys[0].shape[1], longest, self.prompt_keys[0].shape[3])

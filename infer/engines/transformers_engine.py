@@ -1,5 +1,6 @@
 """Sampling with transformers: each prompt is read once for all of its candidates."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer
 
 TOP_CANDIDATES = 256  # tokens looked at before sorting the whole vocabulary for top-p
+DRAWN_TOGETHER = 16  # rows of logits whose probabilities stay in a processor's cache
+PREFILL_TOKENS = 1024  # read in one pass: enough to fill the processor, and activations stay small
 ENDED_SHARE = 1 / 8  # of a batch's candidates, before the cache of those that have ended is let go
 
 
@@ -36,14 +39,19 @@ class TransformersEngine:
         self.fence_ids = {index for token, index in self.tokenizer.get_vocab().items() if "`" in token}
 
     def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
-        """Requests of similar length together, at most `batch_tokens` tokens of cache in a batch."""
-        order = sorted(range(len(requests)), key=lambda index: (len(requests[index].token_ids), index))
+        """Requests of one README together, beside those of similar length; at most `batch_tokens` tokens of
+        cache in a batch.
+        """
+        order = sorted(range(len(requests)), key=lambda index: (*_by_readme(requests[index]), index))
         batches: list[list[int]] = []
+        longest = 0
         for index in reversed(order):  # the longest first, so that a lack of memory shows at once
-            longest = len(requests[batches[-1][0]].token_ids) if batches else 0
-            room = self.batch_tokens // (longest + sampling.n * sampling.max_new_tokens)
+            length = len(requests[index].token_ids)
+            room = self.batch_tokens // (max(longest, length) + sampling.n * sampling.max_new_tokens)
             if not batches or len(batches[-1]) >= max(1, room):
                 batches.append([])
+                longest = 0
+            longest = max(longest, length)
             batches[-1].append(index)
         return batches
 
@@ -99,14 +107,30 @@ class _Decoding:
         self._read_prompts(batch)
 
     def _read_prompts(self, batch: list[Request]) -> None:
-        """Reads each README once, then the rest of every prompt over its README's keys and values."""
-        prefixes = [tuple(request.token_ids[: request.readme_end]) for request in batch]
-        unique = list(dict.fromkeys(prefixes))
-        cache, prefix_mask = (
-            DynamicCache(),
-            torch.zeros((len(batch), 0), dtype=torch.long, device=self.device),
+        """Reads every prompt, a few READMEs at a time, and puts their keys and values side by side."""
+        reads = [self._read(run) for run in prefill_runs(batch)]
+        length = max(mask.shape[1] for _, mask, _ in reads)
+        mask = torch.cat([_left_padded(mask, length, 1) for _, mask, _ in reads])
+        tensors: list[torch.Tensor] = []
+        for _ in range(len(reads[0][0])):  # what is joined is let go, so that memory holds one layer twice
+            parts = [_left_padded(read.popleft(), length, 2) for read, _, _ in reads]
+            tensors.append(torch.cat(parts))
+        self.cache = SharedPromptCache(
+            tensors[::2], tensors[1::2], mask == 0, self.sampling.n, self.sampling.max_new_tokens
         )
-        if all(unique) and len(unique) < len(batch):
+        self.next_position = mask.sum(1, keepdim=True).repeat_interleave(self.sampling.n, 0)
+        self._take(torch.cat([logits for _, _, logits in reads]).repeat_interleave(self.sampling.n, 0))
+
+    def _read(self, run: list[Request]) -> tuple[deque[torch.Tensor], torch.Tensor, torch.Tensor]:
+        """Each README of the run once, then the rest of every prompt over its README's keys and values.
+
+        Returns keys and values of every layer in turn, the mask (rows, tokens), and the last logits.
+        """
+        prefixes = [tuple(request.token_ids[: request.readme_end]) for request in run]
+        unique = list(dict.fromkeys(prefixes))
+        cache = DynamicCache()
+        prefix_mask = torch.zeros((len(run), 0), dtype=torch.long, device=self.device)
+        if all(unique) and len(unique) < len(run):
             ids, mask = self._padded(unique)
             self.model(
                 input_ids=ids,
@@ -119,8 +143,8 @@ class _Decoding:
             cache.batch_select_indices(owners)
             prefix_mask = mask[owners]
         else:
-            prefixes = [()] * len(batch)
-        rests = [request.token_ids[len(prefix) :] for request, prefix in zip(batch, prefixes, strict=True)]
+            prefixes = [()] * len(run)
+        rests = [request.token_ids[len(prefix) :] for request, prefix in zip(run, prefixes, strict=True)]
         ids, rest_mask = self._padded(rests)
         mask = torch.cat([prefix_mask, rest_mask], 1)
         read = self.model(
@@ -131,11 +155,8 @@ class _Decoding:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.cache = SharedPromptCache(
-            read.past_key_values, mask == 0, self.sampling.n, self.sampling.max_new_tokens
-        )
-        self.next_position = mask.sum(1, keepdim=True).repeat_interleave(self.sampling.n, 0)
-        self._take(read.logits[:, -1].repeat_interleave(self.sampling.n, 0))
+        layers = read.past_key_values.layers
+        return deque(part for layer in layers for part in (layer.keys, layer.values)), mask, read.logits[:, -1]
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids, padded on the left, and their mask, both (rows, tokens)."""
@@ -159,7 +180,7 @@ class _Decoding:
 
     def _take(self, logits: torch.Tensor) -> None:
         """Draws a token for each candidate, and lets go of those that have ended once they are many."""
-        drawn = draw(logits.float(), self.sampling, [self.generators[index] for index in self.held])
+        drawn = draw(logits, self.sampling, [self.generators[index] for index in self.held])
         for place, index in enumerate(self.held):
             if index in self.going:
                 self._append(index, drawn[place])
@@ -177,6 +198,37 @@ class _Decoding:
             self.going.remove(index)
 
 
+def prefill_runs(batch: list[Request]) -> list[list[Request]]:
+    """Neighbouring requests to read in one pass: about PREFILL_TOKENS tokens, and never half of those that
+    share a README.
+    """
+    runs: list[list[Request]] = []
+    tokens = 0
+    for request in batch:
+        shares = bool(runs) and request.readme_end > 0 and _readme(request) == _readme(runs[-1][-1])
+        new = len(request.token_ids) - (request.readme_end if shares else 0)
+        if not runs or (not shares and tokens + new > PREFILL_TOKENS):
+            runs.append([])
+            tokens = 0
+        runs[-1].append(request)
+        tokens += new
+    return runs
+
+
+def _by_readme(request: Request) -> tuple[int, list[int], int]:
+    return request.readme_end, _readme(request), len(request.token_ids)
+
+
+def _readme(request: Request) -> list[int]:
+    return request.token_ids[: request.readme_end]
+
+
+def _left_padded(tensor: torch.Tensor, length: int, dimension: int) -> torch.Tensor:
+    """`tensor` with zeros before its tokens, which lie along `dimension`, up to `length`."""
+    sides = [0, 0] * (tensor.dim() - 1 - dimension)
+    return torch.nn.functional.pad(tensor, [*sides, length - tensor.shape[dimension], 0])
+
+
 def draw(logits: torch.Tensor, sampling: Sampling, generators: list[torch.Generator]) -> list[int]:
     """One token a row of `logits` (rows, vocabulary), by temperature and top-p (Holtzman et al. 2020).
 
@@ -185,8 +237,14 @@ def draw(logits: torch.Tensor, sampling: Sampling, generators: list[torch.Genera
     """
     if sampling.temperature == 0:
         return logits.argmax(-1).tolist()
-    probabilities = torch.softmax(logits / sampling.temperature, -1)
     points = torch.stack([torch.rand((), generator=item, device=item.device) for item in generators])
+    together = DRAWN_TOGETHER if logits.device.type == "cpu" else len(logits)
+    parts = zip(logits.split(together), points.split(together), strict=True)
+    return [token for part, point in parts for token in _draw_together(part.float(), sampling, point)]
+
+
+def _draw_together(logits: torch.Tensor, sampling: Sampling, points: torch.Tensor) -> list[int]:
+    probabilities = torch.softmax(logits / sampling.temperature, -1)
     top, tokens = probabilities.topk(min(TOP_CANDIDATES, probabilities.shape[-1]), -1)
     drawn = _draw_from(top, tokens, sampling.top_p, points)
     wide = top.sum(-1) < sampling.top_p

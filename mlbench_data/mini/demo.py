@@ -75,6 +75,15 @@ def compete(config: DemoConfig, contestant: Contestant, benchmark: str, out: Pat
     )
 
 
+# Training on a CPU makes and drops tensors of many MB all the time. By default the C library gives each back
+# to the kernel, which then clears the next one page by page; this keeps them, in huge pages, and made
+# training a fifth to a third faster. It changes no number.
+_MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:"
+    "glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456"
+}
+
+
 class Stages:
     """Runs the stages' commands and remembers how long each took, also over several starts."""
 
@@ -87,7 +96,7 @@ class Stages:
         """Runs one script; a stage that was done before only looks whether that still holds."""
         print(f"\n▶ {name}: python {' '.join(command)}", flush=True)
         started = time.monotonic()
-        code = subprocess.run([sys.executable, *command]).returncode
+        code = subprocess.run([sys.executable, *command], env=_MEMORY | os.environ).returncode
         self._remember(name, time.monotonic() - started, code == 0)
         if code != 0:
             print(f"stage '{name}' stopped with exit code {code}; the same command continues, and "
