@@ -16,6 +16,7 @@ from infer.candidates import CandidatesFile
 from infer.engines.interface import Engine, Request, Sampling
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
+from mlbench_data.budget import Policy
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.progress import progress
@@ -49,6 +50,8 @@ class GenerateConfig:
     """Share of the probability that tokens are drawn from."""
     max_new_tokens: int = 256
     """Longest answer, in tokens; kept free in the context."""
+    budget: Policy = "readme"
+    """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
     seed: int = 0
     """Seeds every row's candidates."""
     prompt_template: str | None = None
@@ -72,8 +75,9 @@ def main(config: GenerateConfig) -> int:
     warn_of_template(adapter, template)
     benchmark = benchmark_named(config.benchmark)
     rows = rows_of_shard(benchmark.rows(config.split), config.shard)
-    builder = PromptBuilder(load_tokenizer(model), model, template, config.task, config.max_new_tokens)
-    prompts = builder.prompts(rows, benchmark)
+    tokenizer = load_tokenizer(model)
+    builder = PromptBuilder(tokenizer, model, template, config.task, config.max_new_tokens, config.budget)
+    prompts = builder.prompts(rows, benchmark, config.split)
     engine_name = engine_for(config)
     identity = {
         "engine": engine_name,

@@ -1,6 +1,10 @@
 """A prepared benchmark: a folder of splits (parquet), README texts and a manifest."""
 
-from dataclasses import dataclass
+import os
+import shutil
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_json, read_text, sha256_of
+from mlbench_data.files import read_json, read_text, sha256_of, sha256_of_file, write_json
 from mlbench_data.rows import COLUMNS, Row, check_unique, parse_row
 
 SPLITS = ("full", "quarter", "id_train", "ood_train")
+TEST_SPLITS = ("full", "quarter")
 
 
 @dataclass(frozen=True)
@@ -27,29 +32,78 @@ class Benchmark:
         return sha256_of(self.manifest)
 
     def rows(self, split: str) -> list[Row]:
-        """The rows of a split in their stored order. Raises BadInput for a split it does not have."""
+        """The rows of a split in their stored order. Raises BadInput for a split it does not have, and if
+        they are not those of the manifest.
+        """
         if split not in self.manifest["splits"]:
             available = ", ".join(self.manifest["splits"])
             raise BadInput(f"{self.folder}: no split {split!r}; it has {available}")
-        return read_parquet(self.folder / f"{split}.parquet")
+        path = self.folder / f"{split}.parquet"
+        rows = read_parquet(path)
+        _check_hash(path, sha256_of_rows(rows), self.manifest["splits"][split]["sha256"])
+        return rows
 
-    def readme(self, row: Row) -> str:
-        """The README text that the row's repository was given. Raises BadInput if it has none."""
+    def readme(self, row: Row, split: str) -> str:
+        """The README text that rows of this repository and split read. Raises BadInput if there is none, and
+        if it is not that of the manifest.
+        """
         entry = self.manifest["readmes"].get(str(row.github_id))
+        if split in TEST_SPLITS:
+            entry = self.manifest.get("test_readmes", {}).get(str(row.github_id), entry)
         if entry is None:
             raise BadInput(f"{self.folder}: no README for {row.repository}; rebuild with --readmes DIR")
-        return read_text(self.folder / entry["file"], "a README text")
+        return _checked_text(self.folder / entry["file"], entry["sha256"])
+
+
+@dataclass
+class Readmes:
+    """README texts by github_id; `test` holds those of repositories whose test rows read another page."""
+
+    texts: dict[int, str] = field(default_factory=dict)
+    test: dict[int, str] = field(default_factory=dict)
 
 
 def open_benchmark(folder: str | Path) -> Benchmark:
     """Opens a prepared benchmark. Raises BadInput."""
-    path = Path(folder) / "manifest.json"
-    manifest = read_json(path, "a prepared benchmark (make one with python mlbench_data/build.py)")
-    if not isinstance(manifest, dict) or not {"splits", "readmes", "source"} <= manifest.keys():
-        raise BadInput(
-            f"{path}: not the manifest of a prepared benchmark; build one with mlbench_data/build.py"
-        )
+    manifest = _read_manifest(Path(folder))
+    files = [f"{split}.parquet" for split in manifest["splits"]]
+    files += [
+        entry["file"] for kind in ("readmes", "test_readmes") for entry in manifest.get(kind, {}).values()
+    ]
+    if missing := [name for name in files if not (Path(folder) / name).is_file()]:
+        raise BadInput(f"{folder}: its manifest.json names {', '.join(missing)}, which is not there; "
+                       "build the benchmark again")  # fmt: skip
     return Benchmark(Path(folder), manifest)
+
+
+def write_benchmark(
+    out: Path, splits: dict[str, list[Row]], readmes: Readmes, described: dict[str, Any]
+) -> Benchmark:
+    """Writes a prepared benchmark: a new folder beside `out`, then renamed, so that it is whole or absent.
+
+    `described` is what the manifest says of the source. Raises BadInput if `out` is something else.
+    """
+    out = out.resolve()
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
+    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
+    try:
+        _check_replaceable(out)
+        (temporary / "readmes").mkdir(parents=True)
+        _fill_folder(temporary, splits, readmes, described)
+        if out.exists():
+            out.rename(earlier)  # deleting it under its own name could be stopped halfway
+        temporary.rename(out)
+    except OSError as error:
+        raise BadInput(f"{out}: cannot write there ({error.strerror}); give a writable --out") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(earlier, ignore_errors=True)
+    return open_benchmark(out)
+
+
+def sha256_of_rows(rows: list[Row]) -> str:
+    """Identifies the rows of a split and their order."""
+    return sha256_of([row.as_dict() for row in rows])
 
 
 def write_parquet(path: Path, rows: list[Row]) -> None:
@@ -62,8 +116,82 @@ def read_parquet(path: Path) -> list[Row]:
     """Rows of a parquet file in its order. Raises BadInput."""
     try:
         records = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise BadInput(f"{path}: not a readable parquet file ({error})") from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{path}: not a readable parquet file ({reason})") from error
     rows = [parse_row(values, f"{path}: row {number}") for number, values in enumerate(records)]
     check_unique(rows, str(path))
     return rows
+
+
+def _check_replaceable(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise BadInput(f"{out}: not a folder; give another --out")
+    if any(out.iterdir()):
+        try:
+            _read_manifest(out)
+        except BadInput:
+            raise BadInput(f"{out}: not empty and not a prepared benchmark; give another --out") from None
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    manifest = read_json(path, "a prepared benchmark (make one with python mlbench_data/build.py)")
+    if not isinstance(manifest, dict) or not {"splits", "readmes", "source"} <= manifest.keys():
+        raise BadInput(
+            f"{path}: not the manifest of a prepared benchmark; build one with mlbench_data/build.py"
+        )
+    return manifest
+
+
+def _fill_folder(
+    folder: Path, splits: dict[str, list[Row]], readmes: Readmes, described: dict[str, Any]
+) -> None:
+    repositories = {row.github_id: row.repository for part in splits.values() for row in part}
+    manifest = {
+        "tool": f"mlbench-toolkit {version('mlbench-toolkit')}",
+        **described,
+        "splits": {name: _write_split(folder / f"{name}.parquet", part) for name, part in splits.items()},
+        "readmes": _write_pages(folder, repositories, readmes.texts, ""),
+        "test_readmes": _write_pages(folder, repositories, readmes.test, "-test"),
+        "without_readme": sorted(
+            name for github_id, name in repositories.items() if github_id not in readmes.texts
+        ),
+    }
+    write_json(folder / "manifest.json", manifest)
+
+
+def _write_split(path: Path, rows: list[Row]) -> dict[str, Any]:
+    write_parquet(path, rows)
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.repository] = counts.get(row.repository, 0) + 1
+    return {"rows": len(rows), "sha256": sha256_of_rows(rows), "repositories": counts}
+
+
+def _write_pages(
+    folder: Path, repositories: dict[int, str], texts: dict[int, str], ending: str
+) -> dict[str, dict[str, str]]:
+    pages = {}
+    for github_id in sorted(repositories.keys() & texts.keys()):
+        file = f"readmes/{github_id}-{repositories[github_id]}{ending}.txt"
+        (folder / file).write_text(texts[github_id], encoding="utf-8")
+        pages[str(github_id)] = {"file": file, "sha256": sha256_of_file(folder / file)}
+    return pages
+
+
+@lru_cache(maxsize=64)
+def _checked_text(path: Path, sha256: str) -> str:
+    """A README text, read and proven once."""
+    text = read_text(path, "a README text")
+    _check_hash(path, sha256_of_file(path), sha256)
+    return text
+
+
+def _check_hash(path: Path, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise BadInput(
+            f"{path}: not what the benchmark's manifest.json says it is; build the benchmark again"
+        )

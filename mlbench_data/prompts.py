@@ -1,41 +1,57 @@
 """Prompts for tasks 1, 2 and 3, as token ids: the same code serves training and sampling."""
 
-from collections.abc import Iterable
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
-from mlbench_data.budget import Cut, DoesNotFit, fit
+from mlbench_data.budget import Cut, DoesNotFit, Policy, fit, fit_as_the_paper
 from mlbench_data.files import sha256_of
 from mlbench_data.models import Model
 from mlbench_data.retrieval import index_of
 from mlbench_data.rows import BASH, Row
-from mlbench_data.template import Template, compile_template
+from mlbench_data.shared_start import SharedStart, Tokens
+from mlbench_data.template import Rendered, Template, render_template
 
 TaskNumber = Literal[1, 2, 3]
 TASKS = {1: "Raw README", 2: "BM25 retrieval", 3: "Oracle segment"}
+MOST_READMES = 1024  # READMEs, windows or segments whose tokens are kept
 
 
 @dataclass(frozen=True)
 class Prompt:
     """One row's prompt as a model reads it, and what the budget cut from its README.
 
-    The first `readme_end` tokens are the template's start and the README: the same for rows with one README.
+    The first `readme_end` tokens are the template's start and the README: the same for rows with one README,
+    which also share `start` in memory. `rest` are the tokens after them.
     """
 
     row: Row
-    token_ids: list[int]
-    cut: Cut
+    start: array
     readme_end: int
+    rest: array
+    cut: Cut
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The whole prompt."""
+        return (self.start[: self.readme_end] + self.rest).tolist()
+
+    def __len__(self) -> int:
+        return self.readme_end + len(self.rest)
 
 
 @dataclass(frozen=True)
 class PromptBuilder:
     """Builds prompts for one model, template and task.
 
-    `answer_tokens` are kept free for the answer, so that training and sampling cut a README alike.
+    Their tokens are those of the rendered prompt as a whole, but each README is tokenized once, however many
+    rows read it. `answer_tokens` are kept free for the answer, so that training and sampling cut a README
+    alike.
     """
 
     tokenizer: Any
@@ -43,53 +59,127 @@ class PromptBuilder:
     template: Template
     task: TaskNumber
     answer_tokens: int
+    policy: Policy = "readme"
 
-    def prompts(self, rows: Iterable[Row], benchmark: Benchmark) -> list[Prompt]:
-        """A prompt for each row, in order. Raises BadInput naming a row that cannot fit."""
-        return [self.prompt(row, readme_for(self.task, row, benchmark)) for row in rows]
+    def prompts(self, rows: Iterable[Row], benchmark: Benchmark, split: str) -> list[Prompt]:
+        """A prompt for each row of a split, in order. Raises BadInput naming a row that cannot fit."""
+        return [self.prompt(row, readme_for(self.task, row, benchmark, split)) for row in rows]
 
     def prompt(self, row: Row, readme: str) -> Prompt:
         """One row's prompt around the README text of its task. Raises BadInput if it cannot fit."""
-        readme_ids, instruction_ids = self._ids_of(readme), self._ids(row.instruction)
-        pieces = self._pieces
+        whole = self._tokenized(readme, row.instruction)
+        length, after = whole.ends - whole.begins, len(whole.ids) - whole.ends
         try:
-            rest = len(pieces) + len(instruction_ids)
-            cut = fit(len(readme_ids), rest, self.answer_tokens, self.model.context)
+            if self.policy == "paper":
+                cut = fit_as_the_paper(whole.begins, length, after, self.answer_tokens, self.model.context)
+            else:
+                cut = fit(length, whole.begins + after, self.answer_tokens, self.model.context)
         except DoesNotFit as error:
             raise BadInput(f"row {row.repository} {row.id}: {error}") from error
-        token_ids = pieces.head + readme_ids[: cut.kept] + pieces.middle + instruction_ids + pieces.tail
-        return Prompt(row, token_ids, cut, len(pieces.head) + cut.kept)
+        kept = min(whole.begins + cut.kept, self.model.context - self.answer_tokens)
+        readme_end = min(kept, whole.shared)
+        rest = whole.ids[readme_end:kept] + whole.ids[whole.ends : len(whole.ids) - cut.lost]
+        return Prompt(row, whole.start, readme_end, rest, cut)
 
     def messages(self, prompt: Prompt, readme: str) -> list[dict[str, str]]:
         """The same prompt as chat messages, with the README cut where the token ids cut it."""
-        kept = self._ids_of(readme)[: prompt.cut.kept]
-        text = readme if len(kept) == prompt.cut.readme else self.tokenizer.decode(kept)
-        return self.template.messages(text, prompt.row.instruction)
+        if prompt.cut.kept < prompt.cut.readme:
+            whole = self._tokenized(readme, prompt.row.instruction)
+            kept = self.tokenizer.decode(whole.ids[whole.begins : whole.begins + prompt.cut.kept])
+            first, last = whole.outside
+            readme = readme[:first] + kept + readme[last:]
+        return self.template.messages(readme, prompt.row.instruction)
+
+    def _tokenized(self, readme: str, instruction: str) -> "_Tokenized":
+        words = self._words
+        if self._needs_pieces(readme) or self._needs_pieces(instruction):
+            start, begins = self._pieced_start(readme)
+            end = self._ids(words.between) + self._ids(instruction, plain=True) + self._ids(words.after)
+            return _Tokenized(start, start + end, len(start), begins, len(start), (0, len(readme)))
+        shared_start, start = self._shared_start(readme)
+        whole, shared = shared_start.followed_by(instruction + words.after)
+        first = len(words.start)
+        begins = bisect_left(whole.starts, len(words.before))
+        ends = max(begins, bisect_right(whole.ends, len(words.before) + len(readme)))
+        ids = array("i", words.start) + whole.ids
+        before = len(words.before)
+        outside = (whole.starts[begins] - before, whole.ends[ends - 1] - before) if ends > begins else (0, 0)
+        return _Tokenized(start, ids, first + shared, first + begins, first + ends, outside)
 
     @cached_property
-    def _pieces(self) -> Any:
-        return compile_template(self.template, self.tokenizer, self.model.format)
+    def _words(self) -> Rendered:
+        return render_template(self.template, self.tokenizer, self.model.format)
 
     @cached_property
-    def _readme_ids(self) -> dict[str, list[int]]:
-        return {}
+    def _shared_start(self) -> Callable[[str], tuple[SharedStart, array]]:
+        """A README with the words around it, and the ids of that, for each README once."""
 
-    def _ids_of(self, readme: str) -> list[int]:
-        """A README is tokenized once, however many rows read it."""
-        if readme not in self._readme_ids:
-            self._readme_ids[readme] = self._ids(readme)
-        return self._readme_ids[readme]
+        @lru_cache(maxsize=MOST_READMES)
+        def made(readme: str) -> tuple[SharedStart, array]:
+            words = self._words
+            start = SharedStart(words.before + readme + words.between, self._encode)
+            return start, array("i", words.start) + start.tokens.ids
 
-    def _ids(self, text: str) -> list[int]:
-        """Tokens of somebody's text: what looks like a special token in it is read as plain characters."""
-        return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        return made
+
+    @cached_property
+    def _pieced_start(self) -> Callable[[str], tuple[array, int]]:
+        """The ids before and of a README that is tokenized by itself, and where the README begins."""
+
+        @lru_cache(maxsize=MOST_READMES)
+        def made(readme: str) -> tuple[array, int]:
+            before = array("i", self._words.start) + self._ids(self._words.before)
+            return before + self._ids(readme, plain=True), len(before)
+
+        return made
+
+    def _needs_pieces(self, text: str) -> bool:
+        """Whether a text must be tokenized by itself: what looks like a special token in somebody's text is
+        read as plain characters, while the template's own are special. Tokenizers in plain python do not say
+        where their tokens lie.
+        """
+        return not self.tokenizer.is_fast or any(token in text for token in self._special_tokens)
+
+    @cached_property
+    def _special_tokens(self) -> list[str]:
+        added = self.tokenizer.added_tokens_decoder.values()
+        return sorted(
+            {token.content for token in added if token.special} | set(self.tokenizer.all_special_tokens)
+        )
+
+    def _encode(self, text: str) -> Tokens:
+        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        starts, ends = zip(*found.offset_mapping, strict=True) if found.input_ids else ((), ())
+        return Tokens(array("i", found.input_ids), array("i", starts), array("i", ends))
+
+    def _ids(self, text: str, plain: bool = False) -> array:
+        """Tokens of a text; `plain` reads what looks like a special token as characters."""
+        return array(
+            "i", self.tokenizer(text, add_special_tokens=False, split_special_tokens=plain).input_ids
+        )
 
 
-def readme_for(task: TaskNumber, row: Row, benchmark: Benchmark) -> str:
+@dataclass(frozen=True)
+class _Tokenized:
+    """A whole prompt: `ids`, of which the first `shared` are those of `start`, and the README's place in it.
+
+    A token can hold the README's last line break and the first one after it. It is never cut, and `outside`
+    says how many characters of the README lie before, and from where on after, its own tokens.
+    """
+
+    start: array
+    ids: array
+    shared: int
+    begins: int
+    ends: int
+    outside: tuple[int, int]
+
+
+def readme_for(task: TaskNumber, row: Row, benchmark: Benchmark, split: str) -> str:
     """What the model reads besides the instruction (ML-Bench, section 2.2). Raises BadInput."""
     if task == 3:
         return row.oracle
-    readme = benchmark.readme(row)
+    readme = benchmark.readme(row, split)
     return readme if task == 1 else index_of(readme).best(row.instruction)
 
 

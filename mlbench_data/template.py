@@ -1,4 +1,4 @@
-"""Prompt templates: a file with `system` and `user`, compiled for one model's format into token pieces."""
+"""Prompt templates: a file with `system` and `user`, rendered for one model's format."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,23 +54,19 @@ def read_template(path: str | Path | None) -> Template:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A template as a model reads it: token ids before the README, between README and instruction, after."""
-
-    head: list[int]
-    middle: list[int]
-    tail: list[int]
-
-    def __len__(self) -> int:
-        return len(self.head) + len(self.middle) + len(self.tail)
-
-
-def compile_template(template: Template, tokenizer: Any, format: Literal["chat", "plain"]) -> Pieces:
-    """Renders the template once and cuts it where README and instruction go. Raises BadInput.
-
-    Each piece is tokenized by itself, so the README's tokens are the same in every row, and rows that
-    share a README share all leading tokens.
+class Rendered:
+    """A template as text for one model: what stands before the README, between README and instruction, and
+    after. `start` are token ids before all text.
     """
+
+    start: list[int]
+    before: str
+    between: str
+    after: str
+
+
+def render_template(template: Template, tokenizer: Any, format: Literal["chat", "plain"]) -> Rendered:
+    """Renders the template once and cuts it where README and instruction go. Raises BadInput."""
     messages = template.messages(_README, _INSTRUCTION)
     if format == "chat":
         if not getattr(tokenizer, "chat_template", None):
@@ -84,5 +80,4 @@ def compile_template(template: Template, tokenizer: Any, format: Literal["chat",
         start = [tokenizer.bos_token_id] if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else []
     before, rest = text.split(_README)
     between, after = rest.split(_INSTRUCTION)
-    pieces = [tokenizer(piece, add_special_tokens=False).input_ids for piece in (before, between, after)]
-    return Pieces(start + pieces[0], pieces[1], pieces[2])
+    return Rendered(start, before, between, after)

@@ -21,9 +21,9 @@ class Example:
         return self.prompt.token_ids + self.answer_ids
 
 
-def make_examples(rows: list[Row], benchmark: Benchmark, builder: PromptBuilder) -> list[Example]:
-    """An example for each row, in order. Raises BadInput naming a row whose answer would be cut."""
-    return [_example(row, readme_for(builder.task, row, benchmark), builder) for row in rows]
+def make_examples(rows: list[Row], benchmark: Benchmark, split: str, builder: PromptBuilder) -> list[Example]:
+    """An example for each row of a split, in order. Raises BadInput naming a row with too long an answer."""
+    return [_example(row, readme_for(builder.task, row, benchmark, split), builder) for row in rows]
 
 
 def _example(row: Row, readme: str, builder: PromptBuilder) -> Example:

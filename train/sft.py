@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PrinterCallback, Trainer, Trainer
 from transformers.utils import logging as transformers_logging
 
 from mlbench_data.bad_input import BadInput
+from mlbench_data.budget import Policy
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import make_folder, sha256_of
 from mlbench_data.models import Model, load_tokenizer, resolve_model
@@ -47,6 +48,8 @@ class TrainConfig:
     """A prompt template file; the project's own if not given."""
     answer_tokens: int = 256
     """Tokens kept free for the answer; sample with the same number to cut READMEs alike."""
+    budget: Policy = "readme"
+    """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
     max_rows: int | None = None
     """Use the first rows of the split only; all if not given."""
     eval_rows: int = 16
@@ -121,10 +124,11 @@ def packs_of(config: TrainConfig, examples: list[Example]) -> list[Pack]:
 def load_examples(config: TrainConfig, model: Model) -> list[Example]:
     """The rows of the split as examples. Raises BadInput."""
     template = read_template(config.prompt_template)
-    builder = PromptBuilder(load_tokenizer(model), model, template, config.task, config.answer_tokens)
+    tokenizer = load_tokenizer(model)
+    builder = PromptBuilder(tokenizer, model, template, config.task, config.answer_tokens, config.budget)
     benchmark = benchmark_named(config.benchmark)
     rows = benchmark.rows(config.split)[: config.max_rows]
-    return make_examples(rows, benchmark, builder)
+    return make_examples(rows, benchmark, config.split, builder)
 
 
 def split_examples(examples: list[Example], eval_rows: int) -> tuple[list[Example], list[Example]]:

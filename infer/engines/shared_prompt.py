@@ -32,7 +32,7 @@ class SharedPromptCache:
         n: int,
         longest: int,
     ) -> None:
-        """`keys` and `values` are the prompts', one tensor a layer; `padding` marks padding, (rows, tokens)."""
+        """The prompts' keys and values, one tensor a layer; `padding` marks padding, (rows, tokens)."""
         self.n = n
         self.padding = padding
         self.prompt_keys, self.prompt_values = keys, values

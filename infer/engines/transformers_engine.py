@@ -156,7 +156,11 @@ class _Decoding:
             logits_to_keep=1,
         )
         layers = read.past_key_values.layers
-        return deque(part for layer in layers for part in (layer.keys, layer.values)), mask, read.logits[:, -1]
+        return (
+            deque(part for layer in layers for part in (layer.keys, layer.values)),
+            mask,
+            read.logits[:, -1],
+        )
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids, padded on the left, and their mask, both (rows, tokens)."""

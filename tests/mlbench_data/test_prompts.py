@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.benchmark import Benchmark
-from mlbench_data.budget import Cut, DoesNotFit, fit
+from mlbench_data.benchmark import Benchmark, Readmes, write_benchmark
+from mlbench_data.budget import Cut, DoesNotFit, fit, fit_as_the_paper
 from mlbench_data.models import Model, load_tokenizer
 from mlbench_data.prompts import (
     TASKS,
@@ -23,7 +23,6 @@ from mlbench_data.prompts import (
 )
 from mlbench_data.retrieval import WindowIndex
 from mlbench_data.rows import PYTHON
-from mlbench_data.sources import Source, write_benchmark
 from mlbench_data.template import Template, read_template
 from tests.mlbench_data.samples import make_row
 
@@ -38,8 +37,9 @@ def tokenizer(tokenizer_model: Model) -> Any:
 
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
-    source = Source("rows", {"full": [make_row(number) for number in range(1, 6)]}, {7: README})
-    return write_benchmark(source, ["full"], 0, tmp_path_factory.mktemp("prompts") / "benchmark")
+    rows = [make_row(number) for number in range(1, 6)]
+    out = tmp_path_factory.mktemp("prompts") / "benchmark"
+    return write_benchmark(out, {"full": rows}, Readmes({7: README}), {"source": "rows"})
 
 
 def builder_of(
@@ -79,7 +79,44 @@ def test_the_context_is_never_exceeded_and_never_left_unused(
     assert kept == readme or kept + rest + answer == context
 
 
+def test_the_papers_policy_keeps_the_first_tokens_whatever_they_are() -> None:
+    assert fit_as_the_paper(before=10, readme=100, after=20, answer=30, context=200) == Cut(100, 100)
+    assert fit_as_the_paper(before=10, readme=100, after=20, answer=30, context=150) == Cut(100, 100, lost=10)
+    assert fit_as_the_paper(before=10, readme=100, after=20, answer=30, context=90) == Cut(100, 50, lost=20)
+    with pytest.raises(DoesNotFit, match="the answer takes 90 tokens, the context has 90"):
+        fit_as_the_paper(before=10, readme=0, after=20, answer=90, context=90)
+
+
 # --- the prompt
+
+
+@pytest.mark.parametrize(
+    "readme", ["", "x", README, README * 20, "Ends in spaces  \n\n \n", "\U0001f600\n" * 90]
+)
+@pytest.mark.parametrize(
+    "instruction", ["Go.", "\n Train, then\n\nstop. ", "\u00e9\U0001f600 \u4f60\u597d", " "]
+)
+def test_the_tokens_are_those_of_the_whole_prompt_tokenized_at_once(
+    tokenizer: Any, tokenizer_model: Model, readme: str, instruction: str
+) -> None:
+    prompt = builder_of(tokenizer, tokenizer_model, context=100_000).prompt(
+        make_row(instruction=instruction), readme
+    )
+    messages = read_template(None).messages(readme, instruction)
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert prompt.token_ids == tokenizer(text, add_special_tokens=False).input_ids
+    assert len(prompt) == len(prompt.token_ids)
+
+
+@pytest.mark.parametrize("context", [120, 200, 400])
+def test_the_papers_policy_gives_the_first_tokens_of_the_whole_prompt(
+    tokenizer: Any, tokenizer_model: Model, context: int
+) -> None:
+    builder = builder_of(tokenizer, tokenizer_model, context=context)
+    whole = replace(builder, model=replace(tokenizer_model, context=8192)).prompt(make_row(), README)
+    cut = replace(builder, policy="paper").prompt(make_row(), README)
+    assert cut.token_ids == whole.token_ids[: context - 64]
+    assert cut.cut.lost > 0
 
 
 def test_the_tokens_are_the_chat_format_of_template_readme_and_instruction(
@@ -98,9 +135,10 @@ def test_the_tokens_are_the_chat_format_of_template_readme_and_instruction(
 def test_a_readme_is_cut_from_its_end_only_and_the_rest_never(
     tokenizer: Any, tokenizer_model: Model, room: int
 ) -> None:
-    whole = builder_of(tokenizer, tokenizer_model).prompt(make_row(), README)
+    readme = README.strip()
+    whole = builder_of(tokenizer, tokenizer_model).prompt(make_row(), readme)
     rest = len(whole.token_ids) - whole.cut.readme
-    cut = builder_of(tokenizer, tokenizer_model, context=rest + 64 + room).prompt(make_row(), README)
+    cut = builder_of(tokenizer, tokenizer_model, context=rest + 64 + room).prompt(make_row(), readme)
     assert cut.cut == Cut(readme=whole.cut.readme, kept=room)
     assert len(cut.token_ids) + 64 == rest + 64 + room
     head = len(tokenizer.apply_chat_template(
@@ -148,17 +186,20 @@ def test_rows_that_share_a_readme_share_all_tokens_up_to_the_instruction(
     tokenizer: Any, tokenizer_model: Model, benchmark: Benchmark
 ) -> None:
     builder = builder_of(tokenizer, tokenizer_model)
-    prompts = builder.prompts(benchmark.rows("full"), benchmark)
-    shared = len(builder._pieces.head) + prompts[0].cut.readme + len(builder._pieces.middle)
+    prompts = builder.prompts(benchmark.rows("full"), benchmark, "full")
+    shared = prompts[0].readme_end
+    assert shared >= prompts[0].cut.readme > 400
+    assert {prompt.readme_end for prompt in prompts} == {shared}
     assert len({tuple(prompt.token_ids[:shared]) for prompt in prompts}) == 1
+    assert len({id(prompt.start) for prompt in prompts}) == 1, "the README's tokens are held once"
     assert len({tuple(prompt.token_ids) for prompt in prompts}) == len(prompts)
 
 
 def test_a_readme_is_tokenized_once(tokenizer: Any, tokenizer_model: Model, benchmark: Benchmark) -> None:
     counting = Counting(tokenizer)
-    builder_of(counting, tokenizer_model).prompts(benchmark.rows("full"), benchmark)
-    assert counting.texts[README] == 1
-    assert counting.texts[make_row(1).instruction] == 1
+    builder_of(counting, tokenizer_model).prompts(benchmark.rows("full"), benchmark, "full")
+    assert sum(README in text for text in counting.texts.elements()) == 1
+    assert sum(len(text) > len(README) / 4 for text in counting.texts.elements()) == 1
 
 
 @pytest.mark.parametrize("context", [8192, 300])
@@ -184,20 +225,20 @@ def test_another_template_changes_the_prompt(tokenizer: Any, tokenizer_model: Mo
 def test_each_task_reads_its_own_text(benchmark: Benchmark) -> None:
     row = make_row(1, instruction="How do I run `python step42.py`.")
     assert sorted(TASKS) == [1, 2, 3]
-    assert readme_for(1, row, benchmark) == README
-    window = readme_for(2, row, benchmark)
+    assert readme_for(1, row, benchmark, "full") == README
+    window = readme_for(2, row, benchmark, "full")
     assert window == WindowIndex(README).best(row.instruction)
     assert "step42" in window
     assert len(window) < len(README)
-    assert readme_for(3, row, benchmark) == row.oracle
+    assert readme_for(3, row, benchmark, "full") == row.oracle
 
 
 def test_task_3_needs_no_readme(tmp_path: Path) -> None:
-    benchmark = write_benchmark(Source("rows", {"full": [make_row()]}, {}), ["full"], 0, tmp_path / "out")
-    assert readme_for(3, make_row(), benchmark) == make_row().oracle
+    benchmark = write_benchmark(tmp_path / "out", {"full": [make_row()]}, Readmes(), {"source": "rows"})
+    assert readme_for(3, make_row(), benchmark, "full") == make_row().oracle
     for task in (1, 2):
         with pytest.raises(BadInput, match="no README for tiny"):
-            readme_for(task, make_row(), benchmark)
+            readme_for(task, make_row(), benchmark, "full")
 
 
 def test_an_answer_is_one_block_with_its_language() -> None:

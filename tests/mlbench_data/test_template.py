@@ -6,7 +6,7 @@ import pytest
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer
-from mlbench_data.template import DEFAULT_TEMPLATE, Template, compile_template, read_template
+from mlbench_data.template import DEFAULT_TEMPLATE, Template, read_template, render_template
 
 GOOD = "system: Be short.\nuser: 'Page {readme} asked {instruction} end'\n"
 
@@ -74,34 +74,31 @@ def test_the_hash_follows_the_wording_not_the_file(tmp_path: Path) -> None:
     assert one.sha256 == same.sha256 != other.sha256
 
 
-def test_pieces_put_together_are_the_models_chat_format(tokenizer_model: Model) -> None:
+def test_the_words_put_together_are_the_models_chat_format(tokenizer_model: Model) -> None:
     tokenizer, template = load_tokenizer(tokenizer_model), read_template(None)
-    pieces = compile_template(template, tokenizer, "chat")
-    text = tokenizer.decode(pieces.head) + "R" + tokenizer.decode(pieces.middle) + "I"
+    words = render_template(template, tokenizer, "chat")
     messages = template.messages("R", "I")
-    assert text + tokenizer.decode(pieces.tail) == tokenizer.apply_chat_template(
+    assert f"{words.before}R{words.between}I{words.after}" == tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     )
-    assert len(pieces) == len(pieces.head) + len(pieces.middle) + len(pieces.tail)
+    assert words.start == []
 
 
 def test_plain_format_has_no_chat_markers_and_asks_for_the_answer(tokenizer_model: Model) -> None:
     tokenizer = load_tokenizer(tokenizer_model)
-    pieces = compile_template(Template("Be short.", "{readme} and {instruction}"), tokenizer, "plain")
-    assert tokenizer.decode(pieces.head) == "Be short.\n\n"
-    assert tokenizer.decode(pieces.middle) == " and "
-    assert tokenizer.decode(pieces.tail) == "\n\nAnswer:\n"
+    words = render_template(Template("Be short.", "{readme} and {instruction}"), tokenizer, "plain")
+    assert (words.before, words.between, words.after) == ("Be short.\n\n", " and ", "\n\nAnswer:\n")
 
 
 def test_plain_format_starts_with_the_begin_token_of_models_that_have_one() -> None:
-    pieces = compile_template(Template("", "a{readme}b{instruction}"), BeginTokenizer(), "plain")
-    assert pieces.head == [1, ord("a")]
-    assert pieces.middle == [ord("b")]
+    words = render_template(Template("", "a{readme}b{instruction}"), BeginTokenizer(), "plain")
+    assert words.start == [1]
+    assert (words.before, words.between) == ("a", "b")
 
 
 def test_a_model_without_a_chat_template_must_be_plain() -> None:
     with pytest.raises(BadInput, match=r"no chat template; describe the model with format: plain"):
-        compile_template(read_template(None), BeginTokenizer(), "chat")
+        render_template(read_template(None), BeginTokenizer(), "chat")
 
 
 class BeginTokenizer:

@@ -13,7 +13,7 @@ from train.examples import make_examples
 def test_the_answer_is_the_fenced_code_and_the_end(builder: PromptBuilder) -> None:
     benchmark = default_benchmark()
     rows = benchmark.rows("id_train")[:5]
-    for row, example in zip(rows, make_examples(rows, benchmark, builder), strict=True):
+    for row, example in zip(rows, make_examples(rows, benchmark, "id_train", builder), strict=True):
         assert example.answer_ids[-1] == builder.tokenizer.eos_token_id
         assert builder.tokenizer.decode(example.answer_ids[:-1]) == answer_text(row)
 
@@ -22,11 +22,11 @@ def test_an_answer_that_would_be_cut_is_an_error_that_names_the_row(builder: Pro
     benchmark = default_benchmark()
     row = replace(benchmark.rows("id_train")[0], output="python train.py " + "--flag " * 200)
     with pytest.raises(BadInput, match=rf"row {row.repository} {row.id}: its answer has \d+ tokens"):
-        make_examples([row], benchmark, builder)
+        make_examples([row], benchmark, "id_train", builder)
 
 
 def test_training_and_sampling_read_the_same_tokens(builder: PromptBuilder) -> None:
     benchmark = default_benchmark()
     rows = benchmark.rows("full")[:6]
-    trained_on = [example.prompt.token_ids for example in make_examples(rows, benchmark, builder)]
-    assert trained_on == [prompt.token_ids for prompt in builder.prompts(rows, benchmark)]
+    trained_on = [example.prompt.token_ids for example in make_examples(rows, benchmark, "full", builder)]
+    assert trained_on == [prompt.token_ids for prompt in builder.prompts(rows, benchmark, "full")]

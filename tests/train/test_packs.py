@@ -19,7 +19,7 @@ from train.packs import IGNORED, Pack, PackCollator, PackTrainer, make_packs
 @pytest.fixture(scope="module")
 def examples(builder: PromptBuilder) -> list[Example]:
     benchmark = default_benchmark()
-    return make_examples(benchmark.rows("id_train")[:60], benchmark, builder)
+    return make_examples(benchmark.rows("id_train")[:60], benchmark, "id_train", builder)
 
 
 @pytest.fixture
