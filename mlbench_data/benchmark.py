@@ -1,21 +1,20 @@
 """A prepared benchmark: a folder of splits (parquet), README texts and a manifest."""
 
-import os
-import shutil
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_json, read_text, sha256_of, sha256_of_file, write_json
+from mlbench_data.files import read_json, read_text, replacing_folder, sha256_of, sha256_of_file, write_json
 from mlbench_data.rows import COLUMNS, Row, check_unique, parse_row
 
-SPLITS = ("full", "quarter", "id_train", "ood_train")
+Split = Literal["full", "quarter", "id_train", "ood_train"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 TEST_SPLITS = ("full", "quarter")
 
 
@@ -43,6 +42,10 @@ class Benchmark:
         _check_hash(path, sha256_of_rows(rows), self.manifest["splits"][split]["sha256"])
         return rows
 
+    def has_readme(self, row: Row) -> bool:
+        """Whether there is a README for the row's repository, which tasks 1 and 2 need."""
+        return str(row.github_id) in self.manifest["readmes"]
+
     def readme(self, row: Row, split: str) -> str:
         """The README text that rows of this repository and split read. Raises BadInput if there is none, and
         if it is not that of the manifest.
@@ -53,6 +56,14 @@ class Benchmark:
         if entry is None:
             raise BadInput(f"{self.folder}: no README for {row.repository}; rebuild with --readmes DIR")
         return _checked_text(self.folder / entry["file"], entry["sha256"])
+
+    def texts(self, kind: Literal["readmes", "test_readmes"]) -> dict[int, str]:
+        """Every README text by github_id. Raises BadInput if one is not that of the manifest."""
+        entries = self.manifest.get(kind, {})
+        return {
+            int(github_id): _checked_text(self.folder / entry["file"], entry["sha256"])
+            for github_id, entry in entries.items()
+        }
 
 
 @dataclass
@@ -83,21 +94,9 @@ def write_benchmark(
 
     `described` is what the manifest says of the source. Raises BadInput if `out` is something else.
     """
-    out = out.resolve()
-    temporary = out.with_name(f".{out.name}.{os.getpid()}")
-    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
-    try:
-        _check_replaceable(out)
-        (temporary / "readmes").mkdir(parents=True)
-        _fill_folder(temporary, splits, readmes, described)
-        if out.exists():
-            out.rename(earlier)  # deleting it under its own name could be stopped halfway
-        temporary.rename(out)
-    except OSError as error:
-        raise BadInput(f"{out}: cannot write there ({error.strerror}); give a writable --out") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(earlier, ignore_errors=True)
+    with replacing_folder(out, "a prepared benchmark", _is_benchmark) as folder:
+        (folder / "readmes").mkdir()
+        _fill_folder(folder, splits, readmes, described)
     return open_benchmark(out)
 
 
@@ -124,16 +123,12 @@ def read_parquet(path: Path) -> list[Row]:
     return rows
 
 
-def _check_replaceable(out: Path) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise BadInput(f"{out}: not a folder; give another --out")
-    if any(out.iterdir()):
-        try:
-            _read_manifest(out)
-        except BadInput:
-            raise BadInput(f"{out}: not empty and not a prepared benchmark; give another --out") from None
+def _is_benchmark(folder: Path) -> bool:
+    try:
+        _read_manifest(folder)
+    except BadInput:
+        return False
+    return True
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

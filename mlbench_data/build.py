@@ -97,7 +97,9 @@ def splits_of(config: BuildConfig, source: Source, repositories: Repositories) -
             found = {"full": next(iter(found.values()))}
         if "full" in found and "quarter" not in found:
             found["quarter"] = quarter_of(found["full"], config.seed)
-    chosen = {name: found[name] for name in SPLITS if name in config.splits and name in found}
+    chosen: dict[str, list[Row]] = {
+        name: found[name] for name in SPLITS if name in config.splits and name in found
+    }
     if not chosen:
         has = ", ".join(found)
         raise BadInput(f"{source.name}: has none of the splits {', '.join(config.splits)}; it has {has}")

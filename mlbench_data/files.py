@@ -4,7 +4,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,34 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path, what: str, is_one: Callable[[Path], bool]) -> Iterator[Path]:
+    """A new folder beside `path`, renamed onto it once the block has ended without an error: what stands
+    under the name is whole or absent.
+
+    An earlier folder is replaced if it is empty or `is_one` says that it is `what`. Raises BadInput for
+    anything else, and if nothing can be written there.
+    """
+    out = Path(path).resolve()
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
+    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
+    try:
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"{out}: not a folder; give another --out")
+        if out.exists() and any(out.iterdir()) and not is_one(out):
+            raise BadInput(f"{out}: not empty and not {what}; give another --out")
+        temporary.mkdir(parents=True)
+        yield temporary
+        if out.exists():
+            out.rename(earlier)  # deleting it under its own name could be stopped halfway
+        temporary.rename(out)
+    except OSError as error:
+        raise BadInput(f"{out}: cannot write there ({error.strerror}); give a writable --out") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(earlier, ignore_errors=True)
 
 
 @contextmanager

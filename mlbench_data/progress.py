@@ -2,17 +2,17 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 from tqdm import tqdm
 
-Item = TypeVar("Item")
+Batch = TypeVar("Batch", bound=Sized)
 
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def progress(batches: Iterable[list[Item]], total: int, what: str, done: int = 0) -> Iterator[list[Item]]:
+def progress(batches: Iterable[Batch], total: int, what: str, done: int = 0) -> Iterator[Batch]:
     """Passes batches of finished items on and reports on stderr how many are through, how fast, and the
     time left.
 

@@ -12,7 +12,7 @@ from mlbench_data.mini.generate import generate_rows
 from mlbench_data.mini.specification import MINI, REPOSITORIES, Repository, read_specification
 from mlbench_data.readmes import readme_text
 from mlbench_data.rows import Row, check_unique, parse_row, read_rows
-from mlbench_data.splits import check_disjoint
+from mlbench_data.splits import check_disjoint, quarter_of
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -84,8 +84,10 @@ def _mini(seed: int) -> Source:
     files = sorted(MINI.glob("specification/*.yaml")) + [_mini_page(item) for item in repositories]
     read = {str(path.relative_to(PROJECT_ROOT)): sha256_of_file(path) for path in files}
     splits = generate_rows(repositories, seed)
+    splits["quarter"] = quarter_of(splits["full"], seed)
     for name in ("id_train", "ood_train"):
         check_disjoint(splits[name], splits["full"], f"mini: {name}")
+    splits = {name: splits[name] for name in SPLITS}
     return Source("mini", splits, read, readmes=Readmes(pages))
 
 

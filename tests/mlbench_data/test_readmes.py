@@ -1,12 +1,14 @@
 """What "Raw README" means: the rendered plain text of a page."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sentencepiece import SentencePieceProcessor
 
-from mlbench_data.readmes import readme_text
+from mlbench_data.bad_input import BadInput
+from mlbench_data.readmes import page_of, read_readme, readme_pages, readme_text, readmes_below
+from mlbench_data.repositories import Repository
+from tests.mlbench_data.samples import make_row
 
 
 def test_markup_goes_and_words_stay() -> None:
@@ -41,23 +43,61 @@ def test_an_empty_page_is_empty() -> None:
     assert readme_text("") == ""
 
 
-@pytest.mark.parametrize(
-    ("repository", "page"),
-    [
-        ("if", "README.md"),
-        ("PyTorch-GAN", "README.md"),
-        ("esm", "README.md"),
-        ("bert", "README.md"),
-        ("open_clip", "README.md"),
-        ("Time-Series-Library", "README.md"),
-        ("text_classification", "README.md"),
-        ("stablediffusion", "README.md"),
-    ],
-)
-def test_lengths_are_those_of_the_papers_table_8(shared_data: Path, repository: str, page: str) -> None:
-    """Within 1% of the CodeLlama column (train, without BOS)."""
-    tables = json.loads((shared_data / "paper" / "tables.json").read_text())
-    published = tables["table8_tokens_per_repository"][repository]["codellama.readme.train"]
-    tokenizer = SentencePieceProcessor(model_file=str(shared_data / "tokenizers" / "llama.model"))
-    text = readme_text((shared_data / "readmes" / repository / page).read_text(encoding="utf-8"))
-    assert len(tokenizer.encode(text)) == pytest.approx(published, rel=0.01)
+# --- which pages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository with a root page, an English one, pages below, and a program that sounds like a page."""
+    pages = {
+        "README.md": "# Root *page*",
+        "README_EN.md": "# English",
+        "docs/readme.txt": "# plain # text",
+        "docs/README": "no ending",
+        "tools/readme_check.py": "print()",
+        "tools/READMEs.md": "# not a README",
+    }
+    for name, text in pages.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_page_is_rendered_or_raw(folder: Path) -> None:
+    assert read_readme(folder, "README.md", "rendered").split() == ["Root", "page"]
+    assert read_readme(folder, "README.md", "raw") == "# Root *page*"
+    assert read_readme(folder, "docs/readme.txt", "rendered") == "# plain # text"
+
+
+def test_all_pages_begin_with_their_name_and_the_root_comes_first(folder: Path) -> None:
+    text = read_readme(folder, "README.md", "all")
+    names = ["README.md", "README_EN.md", "docs/README", "docs/readme.txt"]
+    places = [text.index(f"{name}\n\n") for name in names]
+    assert places == sorted(places)
+    assert "print" not in text
+    assert "not a README" not in text
+
+
+def test_a_described_repository_reads_its_own_page_and_test_rows_theirs(folder: Path) -> None:
+    described = Repository("x", "u", "a" * 40, "text", "test", readme="README.md", test_readme="README_EN.md")
+    assert page_of(described, folder, test=False) == "README.md"
+    assert page_of(described, folder, test=True) == "README_EN.md"
+    assert page_of(replace(described, test_readme=None), folder, test=True) == "README.md"
+    assert page_of(replace(described, readme="docs/none.md"), folder, test=False) is None
+
+
+@pytest.mark.parametrize("name", ["README.md", "readme.md", "README.rst", "README"])
+def test_a_repository_that_is_not_described_reads_the_usual_page(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("A *page*.")
+    assert page_of(None, tmp_path, test=False) == name
+
+
+def test_a_folder_without_pages_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no README page there; expected README\.md or the like"):
+        readme_pages(tmp_path)
+
+
+def test_folders_are_found_whatever_the_case_of_their_name(tmp_path: Path) -> None:
+    (tmp_path / "TINY").mkdir()
+    (tmp_path / "TINY" / "README.md").write_text("Here.")
+    assert readmes_below(tmp_path, [make_row()], {}).texts == {7: "Here.\n"}

@@ -1,0 +1,304 @@
+"""Builds every prompt of a split, says what the budget cuts, and writes the tokens if asked.
+
+python mlbench_data/prepare.py --benchmark runs/mlbench --split id_train --model codellama-7b-instruct
+"""
+
+import hashlib
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.benchmark import Benchmark, Split
+from mlbench_data.budget import Cut, Policy
+from mlbench_data.cli import resolved, run_script, versions
+from mlbench_data.files import replacing_folder, sha256_of_file, write_json
+from mlbench_data.models import load_tokenizer, resolve_model
+from mlbench_data.progress import progress
+from mlbench_data.prompts import TASKS, PromptBuilder, TaskNumber
+from mlbench_data.rows import Row, RowKey
+from mlbench_data.sources import benchmark_named
+from mlbench_data.template import read_template
+
+TOKEN_BYTES = 4
+CHUNK = 256  # rows that a worker does at a time
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """Which prompts to build, for which model, and where to."""
+
+    benchmark: str = "mini"
+    """mini (embedded) or a folder made by mlbench_data/build.py."""
+    split: Split = "full"
+    """The rows to build prompts for."""
+    tasks: list[TaskNumber] = field(default_factory=lambda: [1, 2, 3])
+    """1 raw README, 2 BM25 window, 3 oracle segment."""
+    model: str = "smollm2-135m"
+    """A name of configs/models, a folder with weights, or a hub id: its tokenizer, format and context."""
+    prompt_template: str | None = None
+    """A prompt template file; the project's own if not given."""
+    answer_tokens: int = 256
+    """Tokens kept free for the answer."""
+    budget: Policy = "readme"
+    """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
+    workers: int | None = None
+    """Processes; one for each core if not given. Their number changes no byte."""
+    out: str | None = None
+    """Folder for the tokens: one parquet a task, starts.parquet with what prompts share, and a manifest."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt between processes: its start by number within a chunk, then its own int32 tokens."""
+
+    key: RowKey
+    start: int
+    start_tokens: int
+    rest: bytes
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Prompts of neighbouring rows for one task, and the starts that they share, as int32 tokens."""
+
+    task: TaskNumber
+    starts: list[bytes]
+    prompts: list[Prepared]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def main(config: PrepareConfig) -> int:
+    """Builds every prompt of a split, says what the budget cuts, and writes the tokens if asked."""
+    if config.answer_tokens < 1 or (config.workers is not None and config.workers < 1):
+        raise BadInput("answer_tokens and workers must be 1 or more")
+    benchmark = benchmark_named(config.benchmark)
+    rows = benchmark.rows(config.split)
+    tasks = list(dict.fromkeys(config.tasks))
+    chunks = prepare(builders_of(config, tasks), rows, benchmark, config.split, config.workers or cores())
+    counts = {task: Counts() for task in tasks}
+    shown = progress(counted(chunks, counts), len(rows) * len(tasks), "preparing")
+    if config.out is None:
+        deque(shown, maxlen=0)
+    else:
+        with replacing_folder(config.out, "a folder of prepared prompts", _is_prepared) as folder:
+            write_chunks(folder, tasks, shown)
+            write_json(folder / "manifest.json", manifest_of(config, benchmark, counts, folder))
+    for line in report(counts):
+        print(line)
+    if config.out is not None:
+        print(f"written to {config.out}")
+    return 0
+
+
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def builders_of(config: PrepareConfig, tasks: list[TaskNumber]) -> list[PromptBuilder]:
+    """A builder for each task. Raises BadInput."""
+    model = resolve_model(config.model)
+    tokenizer, template = load_tokenizer(model), read_template(config.prompt_template)
+    return [
+        PromptBuilder(tokenizer, model, template, task, config.answer_tokens, config.budget) for task in tasks
+    ]
+
+
+def prepare(
+    builders: list[PromptBuilder], rows: list[Row], benchmark: Benchmark, split: Split, workers: int
+) -> Iterator[Chunk]:
+    """The prompts, task by task and in the order of the rows, whatever the number of workers.
+
+    Raises BadInput naming a row that cannot fit.
+    """
+    jobs = [(place, start) for place in range(len(builders)) for start in range(0, len(rows), CHUNK)]
+
+    def chunk(job: tuple[int, int]) -> Chunk:
+        place, first = job
+        return chunk_of(builders[place], rows[first : first + CHUNK], benchmark, split)
+
+    if workers == 1 or len(jobs) == 1:
+        yield from map(chunk, jobs)
+        return
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+    with in_processes(chunk, min(workers, len(jobs))) as results:
+        yield from results(jobs)
+
+
+def chunk_of(builder: PromptBuilder, rows: list[Row], benchmark: Benchmark, split: Split) -> Chunk:
+    """The prompts of some rows; those of one README hold its tokens once."""
+    starts: dict[bytes, int] = {}
+    found = []
+    for prompt in builder.prompts(rows, benchmark, split):
+        start = starts.setdefault(prompt.start.tobytes(), len(starts))
+        found.append(Prepared(prompt.row.key, start, prompt.readme_end, prompt.rest.tobytes(), prompt.cut))
+    return Chunk(builder.task, list(starts), found)
+
+
+@contextmanager
+def in_processes(
+    work: Callable[[Any], Chunk], workers: int
+) -> Iterator[Callable[[list[Any]], Iterator[Chunk]]]:
+    """`map` over forked processes, results in order: they have rows and tokenizer without being sent them."""
+    global _work
+    _work = work
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        yield lambda jobs: pool.imap(_do, jobs)
+    _work = None
+
+
+_work: Callable[[Any], Chunk] | None = None
+
+
+def _do(job: Any) -> Chunk:
+    assert _work is not None
+    return _work(job)
+
+
+@dataclass
+class Counts:
+    """What the budget did to the prompts of one task, in tokens. `computed` counts what rows share once."""
+
+    rows: int = 0
+    cut_rows: int = 0
+    cut_tokens: int = 0
+    most_cut: int = 0
+    tokens: int = 0
+    computed: int = 0
+
+    def add(self, prompt: Prepared) -> None:
+        """Counts one prompt, and of what is computed its own tokens only."""
+        cut = prompt.cut.readme - prompt.cut.kept + prompt.cut.lost
+        own = len(prompt.rest) // TOKEN_BYTES
+        self.rows += 1
+        self.cut_rows += cut > 0
+        self.cut_tokens += cut
+        self.most_cut = max(self.most_cut, cut)
+        self.tokens += prompt.start_tokens + own
+        self.computed += own
+
+
+def counted(chunks: Iterable[Chunk], counts: dict[TaskNumber, Counts]) -> Iterator[Chunk]:
+    """Passes the chunks on and counts what is in them."""
+    longest: dict[tuple[TaskNumber, bytes], int] = {}
+    for chunk in chunks:
+        keys = [(chunk.task, hashlib.sha256(start).digest()) for start in chunk.starts]
+        for prompt in chunk.prompts:
+            counts[chunk.task].add(prompt)
+            seen = longest.get(keys[prompt.start], 0)
+            counts[chunk.task].computed += max(0, prompt.start_tokens - seen)
+            longest[keys[prompt.start]] = max(seen, prompt.start_tokens)
+        yield chunk
+
+
+def report(counts: dict[TaskNumber, Counts]) -> Iterator[str]:
+    """A line a task: how many rows are cut and by how much. The paper: 45.3% of test READMEs exceed 8k."""
+    heads = f"{'task':18}{'rows':>8}{'cut':>8}{'share':>8}{'tokens cut':>12}{'most':>8}"
+    yield f"{heads}{'tokens':>13}{'computed':>13}"
+    for task, found in counts.items():
+        share = f"{100 * found.cut_rows / found.rows:.1f}%"
+        mean = f"{found.cut_tokens / found.cut_rows:.0f}" if found.cut_rows else "–"
+        yield (
+            f"{task} {TASKS[task]:16}{found.rows:8}{found.cut_rows:8}{share:>8}{mean:>12}{found.most_cut:8}"
+            f"{found.tokens:13}{found.computed:13}"
+        )
+
+
+STARTS = pa.schema([("tokens", pa.list_(pa.int32()))])
+PROMPTS = pa.schema(
+    [
+        ("github_id", pa.int64()),
+        ("id", pa.int64()),
+        ("start", pa.int32()),
+        ("start_tokens", pa.int32()),
+        ("tokens", pa.list_(pa.int32())),
+        ("readme", pa.int32()),
+        ("kept", pa.int32()),
+        ("lost", pa.int32()),
+    ]
+)
+
+
+def write_chunks(folder: Path, tasks: list[TaskNumber], chunks: Iterable[Chunk]) -> None:
+    """starts.parquet, and taskN.parquet with a line a row: the prompt is the first `start_tokens` tokens of
+    line `start` of starts.parquet, and then `tokens`. Memory does not grow with the rows.
+    """
+    numbers: dict[bytes, int] = {}
+    with ExitStack() as stack:
+        starts = stack.enter_context(pq.ParquetWriter(folder / "starts.parquet", STARTS))
+        files = {
+            task: stack.enter_context(pq.ParquetWriter(folder / f"task{task}.parquet", PROMPTS))
+            for task in tasks
+        }
+        for chunk in chunks:
+            digests = [hashlib.sha256(start).digest() for start in chunk.starts]
+            new = [
+                start for start, digest in zip(chunk.starts, digests, strict=True) if digest not in numbers
+            ]
+            if new:
+                starts.write_batch(pa.record_batch([_tokens(new)], schema=STARTS))
+            for digest in digests:
+                numbers.setdefault(digest, len(numbers))
+            files[chunk.task].write_batch(_batch(chunk, [numbers[digest] for digest in digests]))
+
+
+def _batch(chunk: Chunk, numbers: list[int]) -> pa.RecordBatch:
+    prompts = chunk.prompts
+    columns = [
+        [prompt.key.github_id for prompt in prompts],
+        [prompt.key.id for prompt in prompts],
+        [numbers[prompt.start] for prompt in prompts],
+        [prompt.start_tokens for prompt in prompts],
+        _tokens([prompt.rest for prompt in prompts]),
+        [prompt.cut.readme for prompt in prompts],
+        [prompt.cut.kept for prompt in prompts],
+        [prompt.cut.lost for prompt in prompts],
+    ]
+    return pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(columns, PROMPTS, strict=True)], schema=PROMPTS
+    )
+
+
+def _tokens(parts: list[bytes]) -> pa.Array:
+    """int32 tokens as a column of lists."""
+    ends = np.cumsum([0, *(len(part) // TOKEN_BYTES for part in parts)])
+    values = np.frombuffer(b"".join(parts), dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values, pa.int32()))
+
+
+def manifest_of(
+    config: PrepareConfig, benchmark: Benchmark, counts: dict[TaskNumber, Counts], folder: Path
+) -> dict[str, Any]:
+    """What was prepared, from what, and the hash of every file."""
+    settings = {name: value for name, value in resolved(config).items() if name not in ("out", "workers")}
+    return {
+        "prompts": settings,
+        "benchmark_sha256": benchmark.sha256,
+        "model": resolve_model(config.model).identity(),
+        "template_sha256": read_template(config.prompt_template).sha256,
+        "counts": {str(task): asdict(found) for task, found in counts.items()},
+        "files": {path.name: sha256_of_file(path) for path in sorted(folder.glob("*.parquet"))},
+        "versions": versions(),
+    }
+
+
+def _is_prepared(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return {"manifest.json", "starts.parquet"} <= names
+
+
+if __name__ == "__main__":
+    run_script(PrepareConfig, main)
