@@ -7,7 +7,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.progress import progress
 from mlbench_data.prompts import Prompt, PromptBuilder, sha256_of_prompts
+from mlbench_data.retrieval import windows_of
 from mlbench_data.rows import Row, RowKey
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import Template, read_template
@@ -52,6 +53,8 @@ class GenerateConfig:
     """Longest answer, in tokens; kept free in the context."""
     budget: Policy = "readme"
     """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
+    windows: list[int] = field(default_factory=lambda: [10, 1, 1000])
+    """Task 2: sentences in a window, sentences from one window's start to the next, most sentences read."""
     seed: int = 0
     """Seeds every row's candidates."""
     prompt_template: str | None = None
@@ -76,7 +79,8 @@ def main(config: GenerateConfig) -> int:
     benchmark = benchmark_named(config.benchmark)
     rows = rows_of_shard(benchmark.rows(config.split), config.shard)
     tokenizer = load_tokenizer(model)
-    builder = PromptBuilder(tokenizer, model, template, config.task, config.max_new_tokens, config.budget)
+    settings = (config.max_new_tokens, config.budget, windows_of(config.windows))
+    builder = PromptBuilder(tokenizer, model, template, config.task, *settings)
     prompts = builder.prompts(rows, benchmark, config.split)
     engine_name = engine_for(config)
     identity = {

@@ -1,5 +1,8 @@
 """A prepared benchmark: a folder of splits (parquet), README texts and a manifest."""
 
+import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -11,7 +14,7 @@ import pyarrow.parquet as pq
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, read_text, replacing_folder, sha256_of, sha256_of_file, write_json
-from mlbench_data.rows import COLUMNS, Row, check_unique, parse_row
+from mlbench_data.rows import COLUMNS, Row, parse_row, unique_rows
 
 Split = Literal["full", "quarter", "id_train", "ood_train"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -34,13 +37,26 @@ class Benchmark:
         """The rows of a split in their stored order. Raises BadInput for a split it does not have, and if
         they are not those of the manifest.
         """
+        return list(self.stream(split))
+
+    def count(self, split: str) -> int:
+        """How many rows a split has. Raises BadInput for a split it does not have."""
+        self._check_split(split)
+        return self.manifest["splits"][split]["rows"]
+
+    def stream(self, split: str) -> Iterator[Row]:
+        """The same, a few at a time: memory does not grow with the split. What is wrong may come up last."""
+        self._check_split(split)
+        path, found = self.folder / f"{split}.parquet", RowsHash()
+        for row in unique_rows(stream_parquet(path), str(path)):
+            found.add(row)
+            yield row
+        _check_hash(path, found.hexdigest(), self.manifest["splits"][split]["sha256"])
+
+    def _check_split(self, split: str) -> None:
         if split not in self.manifest["splits"]:
             available = ", ".join(self.manifest["splits"])
             raise BadInput(f"{self.folder}: no split {split!r}; it has {available}")
-        path = self.folder / f"{split}.parquet"
-        rows = read_parquet(path)
-        _check_hash(path, sha256_of_rows(rows), self.manifest["splits"][split]["sha256"])
-        return rows
 
     def has_readme(self, row: Row) -> bool:
         """Whether there is a README for the row's repository, which tasks 1 and 2 need."""
@@ -94,33 +110,60 @@ def write_benchmark(
 
     `described` is what the manifest says of the source. Raises BadInput if `out` is something else.
     """
+    out = out.resolve()  # the folder one stands in is another one once it has been replaced
     with replacing_folder(out, "a prepared benchmark", _is_benchmark) as folder:
         (folder / "readmes").mkdir()
         _fill_folder(folder, splits, readmes, described)
     return open_benchmark(out)
 
 
-def sha256_of_rows(rows: list[Row]) -> str:
-    """Identifies the rows of a split and their order."""
-    return sha256_of([row.as_dict() for row in rows])
+class RowsHash:
+    """Identifies rows and their order: the hash of their list as JSON, without holding the list."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256(b"[")
+        self._between = b""
+
+    def add(self, row: Row) -> None:
+        """Takes the next row."""
+        text = json.dumps(row.as_dict(), sort_keys=True, ensure_ascii=False)
+        self._hash.update(self._between + text.encode())
+        self._between = b", "
+
+    def hexdigest(self) -> str:
+        """The hash of all rows so far."""
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return whole.hexdigest()
+
+
+ROW_GROUP = 1024  # rows that a reader must hold at a time
 
 
 def write_parquet(path: Path, rows: list[Row]) -> None:
     """Writes rows with the hub data set's columns and types."""
     schema = pa.schema([(name, pa.int64() if kind is int else pa.string()) for name, kind in COLUMNS.items()])
-    pq.write_table(pa.Table.from_pylist([row.as_dict() for row in rows], schema=schema), path)
+    table = pa.Table.from_pylist([row.as_dict() for row in rows], schema=schema)
+    pq.write_table(table, path, row_group_size=ROW_GROUP)
 
 
 def read_parquet(path: Path) -> list[Row]:
     """Rows of a parquet file in its order. Raises BadInput."""
+    return list(unique_rows(stream_parquet(path), str(path)))
+
+
+def stream_parquet(path: Path) -> Iterator[Row]:
+    """Rows of a parquet file, a few at a time. Raises BadInput."""
+    number = 0
     try:
-        records = pq.read_table(path).to_pylist()
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=ROW_GROUP):
+                for values in batch.to_pylist():
+                    yield parse_row(values, f"{path}: row {number}")
+                    number += 1
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"{path}: not a readable parquet file ({reason})") from error
-    rows = [parse_row(values, f"{path}: row {number}") for number, values in enumerate(records)]
-    check_unique(rows, str(path))
-    return rows
 
 
 def _is_benchmark(folder: Path) -> bool:
@@ -160,10 +203,12 @@ def _fill_folder(
 
 def _write_split(path: Path, rows: list[Row]) -> dict[str, Any]:
     write_parquet(path, rows)
+    found = RowsHash()
     counts: dict[str, int] = {}
     for row in rows:
+        found.add(row)
         counts[row.repository] = counts.get(row.repository, 0) + 1
-    return {"rows": len(rows), "sha256": sha256_of_rows(rows), "repositories": counts}
+    return {"rows": len(rows), "sha256": found.hexdigest(), "repositories": counts}
 
 
 def _write_pages(

@@ -16,7 +16,7 @@ from mlbench_data.cli import run_script
 from mlbench_data.models import load_tokenizer, resolve_model
 from mlbench_data.readmes import ReadmeKind, readmes_below
 from mlbench_data.repositories import Repositories, read_repositories
-from mlbench_data.rows import Row, check_unique
+from mlbench_data.rows import Row, unique_rows
 from mlbench_data.sources import Source, read_source
 from mlbench_data.splits import quarter_of, split_pool
 
@@ -82,8 +82,7 @@ def main(config: BuildConfig) -> int:
 def splits_of(config: BuildConfig, source: Source, repositories: Repositories) -> dict[str, list[Row]]:
     """The asked splits: as published, or with `test_share` made anew from all rows. Raises BadInput."""
     if config.test_share is not None:
-        pool = [row for rows in source.splits.values() for row in rows]
-        check_unique(pool, source.name)
+        pool = list(unique_rows((row for rows in source.splits.values() for row in rows), source.name))
         ood = {name.lower() for name in config.ood}
         if unknown := ood - {row.repository.lower() for row in pool}:
             raise BadInput(

@@ -75,13 +75,13 @@ def main(config: OverviewConfig) -> int:
     if not splits:
         raise BadInput(f"{benchmark.folder}: has none of {', '.join(PAPERS_NAMES)}")
     texts = {name: texts_of(rows, benchmark, name) for name, rows in splits.items()}
+    count = counters_of(config)
+    repositories = read_repositories(config.repositories)
     found = {
         "benchmark_sha256": benchmark.sha256,
-        "table7": lengths_by_split(texts, counters_of(config)),
-        "table8": lengths_by_repository(splits, texts, counters_of(config)),
-        "table9": {
-            name: composition(rows, read_repositories(config.repositories)) for name, rows in splits.items()
-        },
+        "table7": lengths_by_split(texts, count),
+        "table8": lengths_by_repository(splits, texts, count),
+        "table9": {name: composition(rows, repositories) for name, rows in splits.items()},
         "table11": {name: bleu1(found) for name, found in texts.items()},
     }
     for line in report(found):

@@ -4,11 +4,13 @@ python mlbench_data/prepare.py --benchmark runs/mlbench --split id_train --model
 """
 
 import hashlib
+import itertools
 import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from mlbench_data.files import replacing_folder, sha256_of_file, write_json
 from mlbench_data.models import load_tokenizer, resolve_model
 from mlbench_data.progress import progress
 from mlbench_data.prompts import TASKS, PromptBuilder, TaskNumber
+from mlbench_data.retrieval import windows_of
 from mlbench_data.rows import Row, RowKey
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
@@ -51,6 +54,8 @@ class PrepareConfig:
     """Tokens kept free for the answer."""
     budget: Policy = "readme"
     """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
+    windows: list[int] = field(default_factory=lambda: [10, 1, 1000])
+    """Task 2: sentences in a window, sentences from one window's start to the next, most sentences read."""
     workers: int | None = None
     """Processes; one for each core if not given. Their number changes no byte."""
     out: str | None = None
@@ -85,11 +90,11 @@ def main(config: PrepareConfig) -> int:
     if config.answer_tokens < 1 or (config.workers is not None and config.workers < 1):
         raise BadInput("answer_tokens and workers must be 1 or more")
     benchmark = benchmark_named(config.benchmark)
-    rows = benchmark.rows(config.split)
+    rows = benchmark.count(config.split)
     tasks = list(dict.fromkeys(config.tasks))
-    chunks = prepare(builders_of(config, tasks), rows, benchmark, config.split, config.workers or cores())
+    chunks = prepare(builders_of(config, tasks), benchmark, config.split, config.workers or cores())
     counts = {task: Counts() for task in tasks}
-    shown = progress(counted(chunks, counts), len(rows) * len(tasks), "preparing")
+    shown = progress(counted(chunks, counts), rows * len(tasks), "preparing")
     if config.out is None:
         deque(shown, maxlen=0)
     else:
@@ -112,30 +117,34 @@ def builders_of(config: PrepareConfig, tasks: list[TaskNumber]) -> list[PromptBu
     """A builder for each task. Raises BadInput."""
     model = resolve_model(config.model)
     tokenizer, template = load_tokenizer(model), read_template(config.prompt_template)
-    return [
-        PromptBuilder(tokenizer, model, template, task, config.answer_tokens, config.budget) for task in tasks
-    ]
+    settings = (config.answer_tokens, config.budget, windows_of(config.windows))
+    return [PromptBuilder(tokenizer, model, template, task, *settings) for task in tasks]
 
 
 def prepare(
-    builders: list[PromptBuilder], rows: list[Row], benchmark: Benchmark, split: Split, workers: int
+    builders: list[PromptBuilder], benchmark: Benchmark, split: Split, workers: int
 ) -> Iterator[Chunk]:
     """The prompts, task by task and in the order of the rows, whatever the number of workers.
 
-    Raises BadInput naming a row that cannot fit.
+    Rows are read as they are needed and a few chunks are under way at a time, so that memory does not grow
+    with the split. Raises BadInput naming a row that cannot fit.
     """
-    jobs = [(place, start) for place in range(len(builders)) for start in range(0, len(rows), CHUNK)]
 
-    def chunk(job: tuple[int, int]) -> Chunk:
-        place, first = job
-        return chunk_of(builders[place], rows[first : first + CHUNK], benchmark, split)
+    def work(job: tuple[int, list[Row]]) -> Chunk:
+        place, rows = job
+        return chunk_of(builders[place], rows, benchmark, split)
 
-    if workers == 1 or len(jobs) == 1:
-        yield from map(chunk, jobs)
-        return
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
-    with in_processes(chunk, min(workers, len(jobs))) as results:
-        yield from results(jobs)
+    jobs = ((place, rows) for place in range(len(builders)) for rows in in_chunks(benchmark.stream(split)))
+    if workers == 1:
+        yield from map(work, jobs)
+    else:
+        yield from in_processes(work, jobs, workers)
+
+
+def in_chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Neighbouring rows, CHUNK at a time."""
+    while chunk := list(itertools.islice(rows, CHUNK)):
+        yield chunk
 
 
 def chunk_of(builder: PromptBuilder, rows: list[Row], benchmark: Benchmark, split: Split) -> Chunk:
@@ -148,16 +157,20 @@ def chunk_of(builder: PromptBuilder, rows: list[Row], benchmark: Benchmark, spli
     return Chunk(builder.task, list(starts), found)
 
 
-@contextmanager
-def in_processes(
-    work: Callable[[Any], Chunk], workers: int
-) -> Iterator[Callable[[list[Any]], Iterator[Chunk]]]:
-    """`map` over forked processes, results in order: they have rows and tokenizer without being sent them."""
+def in_processes(work: Callable[[Any], Chunk], jobs: Iterator[Any], workers: int) -> Iterator[Chunk]:
+    """`map` over forked processes, results in order: they have the tokenizer without being sent it."""
     global _work
     _work = work
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        yield lambda jobs: pool.imap(_do, jobs)
-    _work = None
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+    context = multiprocessing.get_context("fork")
+    waiting: deque[Future[Chunk]] = deque()
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        for job in jobs:
+            waiting.append(pool.submit(_do, job))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 _work: Callable[[Any], Chunk] | None = None

@@ -12,7 +12,7 @@ from mlbench_data.benchmark import Benchmark
 from mlbench_data.budget import Cut, DoesNotFit, Policy, fit, fit_as_the_paper
 from mlbench_data.files import sha256_of
 from mlbench_data.models import Model
-from mlbench_data.retrieval import index_of
+from mlbench_data.retrieval import PAPERS_WINDOWS, Windows, index_of
 from mlbench_data.rows import BASH, Row
 from mlbench_data.shared_start import SharedStart, Tokens
 from mlbench_data.template import Rendered, Template, render_template
@@ -60,10 +60,11 @@ class PromptBuilder:
     task: TaskNumber
     answer_tokens: int
     policy: Policy = "readme"
+    windows: Windows = PAPERS_WINDOWS
 
     def prompts(self, rows: Iterable[Row], benchmark: Benchmark, split: str) -> list[Prompt]:
         """A prompt for each row of a split, in order. Raises BadInput naming a row that cannot fit."""
-        return [self.prompt(row, readme_for(self.task, row, benchmark, split)) for row in rows]
+        return [self.prompt(row, readme_for(self.task, row, benchmark, split, self.windows)) for row in rows]
 
     def prompt(self, row: Row, readme: str) -> Prompt:
         """One row's prompt around the README text of its task. Raises BadInput if it cannot fit."""
@@ -175,12 +176,14 @@ class _Tokenized:
     outside: tuple[int, int]
 
 
-def readme_for(task: TaskNumber, row: Row, benchmark: Benchmark, split: str) -> str:
+def readme_for(
+    task: TaskNumber, row: Row, benchmark: Benchmark, split: str, windows: Windows = PAPERS_WINDOWS
+) -> str:
     """What the model reads besides the instruction (ML-Bench, section 2.2). Raises BadInput."""
     if task == 3:
         return row.oracle
     readme = benchmark.readme(row, split)
-    return readme if task == 1 else index_of(readme).best(row.instruction)
+    return readme if task == 1 else index_of(readme, windows).best(row.instruction)
 
 
 def answer_text(row: Row) -> str:

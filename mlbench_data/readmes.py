@@ -23,7 +23,8 @@ ReadmeKind = Literal["rendered", "raw", "all"]
 """One page rendered, as in the paper; that page's own markdown; or every README page, each rendered."""
 
 # A name that merely contains README may be a program: `readme_check.py`.
-_PAGE = re.compile(r"readme[\w-]*(\.(md|markdown|rst|txt))?", re.IGNORECASE)
+_LANGUAGE = r"([_-][\w-]+)?(\.[a-z]{2}(-[a-z]{2,4})?(?=\.))?"
+_PAGE = re.compile(rf"readme{_LANGUAGE}(\.(md|markdown|rst|txt))?", re.IGNORECASE)
 _USUAL_PAGES = ("README.md", "readme.md", "Readme.md", "README.rst", "README.txt", "README")
 
 

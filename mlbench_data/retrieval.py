@@ -35,6 +35,13 @@ class Windows:
 PAPERS_WINDOWS = Windows()
 
 
+def windows_of(numbers: list[int]) -> Windows:
+    """Windows from the three numbers of a command line. Raises BadInput."""
+    if len(numbers) != 3:
+        raise BadInput(f"windows is {numbers}; expected sentences, stride and most sentences, as 10 1 1000")
+    return Windows(*numbers)
+
+
 class WindowIndex:
     """An inverted BM25Okapi index over all windows of one README."""
 

@@ -1,7 +1,7 @@
 """One benchmark row, and reading rows from a file."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,13 +92,12 @@ def parse_row(values: dict[str, Any], where: str) -> Row:
 def read_rows(path: str | Path) -> list[Row]:
     """Rows of a jsonl file, in its order. Raises BadInput naming file and line."""
     what = "one benchmark row a line, as JSON"
-    rows = [parse_row(values, f"{path}:{number}") for number, values in read_jsonl(path, what)]
-    check_unique(rows, str(path))
-    return rows
+    rows = (parse_row(values, f"{path}:{number}") for number, values in read_jsonl(path, what))
+    return list(unique_rows(rows, str(path)))
 
 
-def check_unique(rows: Iterable[Row], where: str) -> None:
-    """Raises BadInput if there is no row, or if two rows share a key."""
+def unique_rows(rows: Iterable[Row], where: str) -> Iterator[Row]:
+    """Passes rows on. Raises BadInput if there is none, or once two share a key."""
     seen: set[RowKey] = set()
     for row in rows:
         if row.key in seen:
@@ -106,5 +105,6 @@ def check_unique(rows: Iterable[Row], where: str) -> None:
                 f"{where}: two rows have github_id {row.github_id}, id {row.id}; keys must be unique"
             )
         seen.add(row.key)
+        yield row
     if not seen:
         raise BadInput(f"{where}: no rows; expected at least one")

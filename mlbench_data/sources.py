@@ -11,7 +11,7 @@ from mlbench_data.files import PROJECT_ROOT, cache_folder, one_at_a_time, read_t
 from mlbench_data.mini.generate import generate_rows
 from mlbench_data.mini.specification import MINI, REPOSITORIES, Repository, read_specification
 from mlbench_data.readmes import readme_text
-from mlbench_data.rows import Row, check_unique, parse_row, read_rows
+from mlbench_data.rows import Row, parse_row, read_rows, unique_rows
 from mlbench_data.splits import check_disjoint, quarter_of
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -143,8 +143,8 @@ def _rows_of(found: Any, where: str) -> dict[str, list[Row]]:
     splits = found if isinstance(found, dict) else {"full": found}
     rows = {}
     for name, part in splits.items():
-        rows[name] = [parse_row(item, f"{where}: {name} row {number}") for number, item in enumerate(part)]
-        check_unique(rows[name], f"{where}: {name}")
+        parsed = (parse_row(item, f"{where}: {name} row {number}") for number, item in enumerate(part))
+        rows[name] = list(unique_rows(parsed, f"{where}: {name}"))
     return rows
 
 

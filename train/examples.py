@@ -23,7 +23,10 @@ class Example:
 
 def make_examples(rows: list[Row], benchmark: Benchmark, split: str, builder: PromptBuilder) -> list[Example]:
     """An example for each row of a split, in order. Raises BadInput naming a row with too long an answer."""
-    return [_example(row, readme_for(builder.task, row, benchmark, split), builder) for row in rows]
+    return [
+        _example(row, readme_for(builder.task, row, benchmark, split, builder.windows), builder)
+        for row in rows
+    ]
 
 
 def _example(row: Row, readme: str, builder: PromptBuilder) -> Example:

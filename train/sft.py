@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import make_folder, sha256_of
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.prompts import PromptBuilder
+from mlbench_data.retrieval import windows_of
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
 from train.adapters import add_lora, save_adapter
@@ -50,6 +51,8 @@ class TrainConfig:
     """Tokens kept free for the answer; sample with the same number to cut READMEs alike."""
     budget: Policy = "readme"
     """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
+    windows: list[int] = field(default_factory=lambda: [10, 1, 1000])
+    """Task 2: sentences in a window, sentences from one window's start to the next, most sentences read."""
     max_rows: int | None = None
     """Use the first rows of the split only; all if not given."""
     eval_rows: int = 16
@@ -125,7 +128,8 @@ def load_examples(config: TrainConfig, model: Model) -> list[Example]:
     """The rows of the split as examples. Raises BadInput."""
     template = read_template(config.prompt_template)
     tokenizer = load_tokenizer(model)
-    builder = PromptBuilder(tokenizer, model, template, config.task, config.answer_tokens, config.budget)
+    settings = (config.answer_tokens, config.budget, windows_of(config.windows))
+    builder = PromptBuilder(tokenizer, model, template, config.task, *settings)
     benchmark = benchmark_named(config.benchmark)
     rows = benchmark.rows(config.split)[: config.max_rows]
     return make_examples(rows, benchmark, config.split, builder)

@@ -115,6 +115,8 @@ def test_an_instruction_longer_than_the_budget_names_the_row_and_leaves_nothing(
         (["--workers", "0"], "answer_tokens and workers must be 1 or more"),
         (["--benchmark", "missing"], "expected a prepared benchmark"),
         (["--tasks", "4"], "4"),
+        (["--windows", "10", "1"], "windows is [10, 1]; expected sentences, stride and most sentences"),
+        (["--windows", "10", "0", "1000"], "stride is 0; expected 1 or more"),
         (["--out", "tests"], "not empty and not a folder of prepared prompts"),
     ],
 )

@@ -21,7 +21,7 @@ from mlbench_data.prompts import (
     readme_for,
     sha256_of_prompts,
 )
-from mlbench_data.retrieval import WindowIndex
+from mlbench_data.retrieval import WindowIndex, Windows, sentence_spans
 from mlbench_data.rows import PYTHON
 from mlbench_data.template import Template, read_template
 from tests.mlbench_data.samples import make_row
@@ -231,6 +231,17 @@ def test_each_task_reads_its_own_text(benchmark: Benchmark) -> None:
     assert "step42" in window
     assert len(window) < len(README)
     assert readme_for(3, row, benchmark, "full") == row.oracle
+
+
+def test_windows_of_another_length_are_honoured(
+    tokenizer: Any, tokenizer_model: Model, benchmark: Benchmark
+) -> None:
+    row = make_row(1, instruction="How do I run `python step42.py`.")
+    assert len(sentence_spans(readme_for(2, row, benchmark, "full", Windows(3)))) == 3
+    short = replace(builder_of(tokenizer, tokenizer_model, task=2), windows=Windows(1))
+    [prompt] = short.prompts([row], benchmark, "full")
+    assert "step42" in tokenizer.decode(prompt.token_ids)
+    assert "step41" not in tokenizer.decode(prompt.token_ids)
 
 
 def test_task_3_needs_no_readme(tmp_path: Path) -> None:

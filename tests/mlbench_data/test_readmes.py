@@ -54,6 +54,7 @@ def folder(tmp_path: Path) -> Path:
         "README_EN.md": "# English",
         "docs/readme.txt": "# plain # text",
         "docs/README": "no ending",
+        "docs/README.zh-CN.md": "# other",
         "tools/readme_check.py": "print()",
         "tools/READMEs.md": "# not a README",
     }
@@ -71,7 +72,7 @@ def test_a_page_is_rendered_or_raw(folder: Path) -> None:
 
 def test_all_pages_begin_with_their_name_and_the_root_comes_first(folder: Path) -> None:
     text = read_readme(folder, "README.md", "all")
-    names = ["README.md", "README_EN.md", "docs/README", "docs/readme.txt"]
+    names = ["README.md", "README_EN.md", "docs/README", "docs/README.zh-CN.md", "docs/readme.txt"]
     places = [text.index(f"{name}\n\n") for name in names]
     assert places == sorted(places)
     assert "print" not in text

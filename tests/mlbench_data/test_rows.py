@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.rows import BASH, COLUMNS, PYTHON, check_unique, parse_row, read_rows
+from mlbench_data.rows import BASH, COLUMNS, PYTHON, parse_row, read_rows, unique_rows
 from tests.mlbench_data.samples import make_row, write_rows
 
 HUB_COLUMNS = (
@@ -80,9 +80,9 @@ def test_the_repository_is_the_last_part_of_the_address(address: str) -> None:
 
 
 def test_a_key_is_repository_and_id_since_ids_repeat() -> None:
-    check_unique([make_row(github_id=1), make_row(github_id=2)], "rows.jsonl")
+    assert len(list(unique_rows([make_row(github_id=1), make_row(github_id=2)], "rows.jsonl"))) == 2
     with pytest.raises(BadInput, match=r"^rows.jsonl: two rows have github_id 7, id 1"):
-        check_unique([make_row(), make_row(output="other")], "rows.jsonl")
+        list(unique_rows([make_row(), make_row(output="other")], "rows.jsonl"))
 
 
 def test_rows_of_a_file_keep_its_order(tmp_path: Path) -> None:
