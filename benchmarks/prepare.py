@@ -129,14 +129,14 @@ def run_prepare(config: PrepareBenchmarkConfig, benchmark: Benchmark, out: Path,
 
 
 def memory_of(process: subprocess.Popen) -> Iterator[float]:
-    """Bytes held by a process and its children, ten times a second; pages that they share count once."""
+    """Bytes held by a process and its children, twice a second; pages that they share count once."""
     while process.poll() is None:
         try:
             parent = psutil.Process(process.pid)
             yield sum(item.memory_full_info().pss for item in [parent, *parent.children(recursive=True)])
         except psutil.Error:
             pass  # one of them has just ended
-        time.sleep(0.1)
+        time.sleep(0.5)
 
 
 def naive_seconds(config: PrepareBenchmarkConfig, benchmark: Benchmark, out: Path) -> tuple[float, int]:

@@ -3,6 +3,7 @@
 python mlbench_data/prepare.py --benchmark runs/mlbench --split id_train --model codellama-7b-instruct
 """
 
+import gc
 import hashlib
 import itertools
 import multiprocessing
@@ -23,10 +24,10 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark, Split
 from mlbench_data.budget import Cut, Policy
 from mlbench_data.cli import resolved, run_script, versions
-from mlbench_data.files import replacing_folder, sha256_of_file, write_json
+from mlbench_data.files import replacing_folder, sha256_of, sha256_of_file, write_json
 from mlbench_data.models import load_tokenizer, resolve_model
 from mlbench_data.progress import progress
-from mlbench_data.prompts import TASKS, PromptBuilder, TaskNumber
+from mlbench_data.prompts import TASKS, PromptBuilder, TaskNumber, readme_for
 from mlbench_data.retrieval import windows_of
 from mlbench_data.rows import Row, RowKey
 from mlbench_data.sources import benchmark_named
@@ -89,10 +90,13 @@ def main(config: PrepareConfig) -> int:
     """Builds every prompt of a split, says what the budget cuts, and writes the tokens if asked."""
     if config.answer_tokens < 1 or (config.workers is not None and config.workers < 1):
         raise BadInput("answer_tokens and workers must be 1 or more")
+    if not config.tasks:
+        raise BadInput("tasks is empty; expected one or more of 1, 2 and 3")
     benchmark = benchmark_named(config.benchmark)
     rows = benchmark.count(config.split)
     tasks = list(dict.fromkeys(config.tasks))
-    chunks = prepare(builders_of(config, tasks), benchmark, config.split, config.workers or cores())
+    builder = builder_of(config)
+    chunks = prepare(builder, tasks, benchmark, config.split, config.workers or cores())
     counts = {task: Counts() for task in tasks}
     shown = progress(counted(chunks, counts), rows * len(tasks), "preparing")
     if config.out is None:
@@ -100,7 +104,7 @@ def main(config: PrepareConfig) -> int:
     else:
         with replacing_folder(config.out, "a folder of prepared prompts", _is_prepared) as folder:
             write_chunks(folder, tasks, shown)
-            write_json(folder / "manifest.json", manifest_of(config, benchmark, counts, folder))
+            write_json(folder / "manifest.json", manifest_of(config, benchmark, builder, counts, folder))
     for line in report(counts):
         print(line)
     if config.out is not None:
@@ -113,32 +117,29 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def builders_of(config: PrepareConfig, tasks: list[TaskNumber]) -> list[PromptBuilder]:
-    """A builder for each task. Raises BadInput."""
+def builder_of(config: PrepareConfig) -> PromptBuilder:
+    """A builder for all tasks: their prompts differ in what is read only. Raises BadInput."""
     model = resolve_model(config.model)
     tokenizer, template = load_tokenizer(model), read_template(config.prompt_template)
     settings = (config.answer_tokens, config.budget, windows_of(config.windows))
-    return [PromptBuilder(tokenizer, model, template, task, *settings) for task in tasks]
+    return PromptBuilder(tokenizer, model, template, config.tasks[0], *settings)
 
 
 def prepare(
-    builders: list[PromptBuilder], benchmark: Benchmark, split: Split, workers: int
+    builder: PromptBuilder, tasks: list[TaskNumber], benchmark: Benchmark, split: Split, workers: int
 ) -> Iterator[Chunk]:
-    """The prompts, task by task and in the order of the rows, whatever the number of workers.
+    """The prompts in the order of the rows, whatever the number of workers: CHUNK rows for each task in turn.
 
     Rows are read as they are needed and a few chunks are under way at a time, so that memory does not grow
     with the split. Raises BadInput naming a row that cannot fit.
     """
 
-    def work(job: tuple[int, list[Row]]) -> Chunk:
-        place, rows = job
-        return chunk_of(builders[place], rows, benchmark, split)
+    def work(rows: list[Row]) -> list[Chunk]:
+        return [chunk_of(builder, task, rows, benchmark, split) for task in tasks]
 
-    jobs = ((place, rows) for place in range(len(builders)) for rows in in_chunks(benchmark.stream(split)))
-    if workers == 1:
-        yield from map(work, jobs)
-    else:
-        yield from in_processes(work, jobs, workers)
+    jobs = in_chunks(benchmark.stream(split))
+    done = map(work, jobs) if workers == 1 else in_processes(work, jobs, workers)
+    return itertools.chain.from_iterable(done)
 
 
 def in_chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -147,38 +148,48 @@ def in_chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def chunk_of(builder: PromptBuilder, rows: list[Row], benchmark: Benchmark, split: Split) -> Chunk:
+def chunk_of(
+    builder: PromptBuilder, task: TaskNumber, rows: list[Row], benchmark: Benchmark, split: Split
+) -> Chunk:
     """The prompts of some rows; those of one README hold its tokens once."""
     starts: dict[bytes, int] = {}
     found = []
-    for prompt in builder.prompts(rows, benchmark, split):
+    for row in rows:
+        prompt = builder.prompt(row, readme_for(task, row, benchmark, split, builder.windows))
         start = starts.setdefault(prompt.start.tobytes(), len(starts))
         found.append(Prepared(prompt.row.key, start, prompt.readme_end, prompt.rest.tobytes(), prompt.cut))
-    return Chunk(builder.task, list(starts), found)
+    return Chunk(task, list(starts), found)
 
 
-def in_processes(work: Callable[[Any], Chunk], jobs: Iterator[Any], workers: int) -> Iterator[Chunk]:
+Work = Callable[[list[Row]], list[Chunk]]
+
+
+def in_processes(work: Work, jobs: Iterator[list[Row]], workers: int) -> Iterator[list[Chunk]]:
     """`map` over forked processes, results in order: they have the tokenizer without being sent it."""
     global _work
     _work = work
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+    gc.freeze()  # what is there now is never collected in a worker, which would copy its pages
     context = multiprocessing.get_context("fork")
-    waiting: deque[Future[Chunk]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for job in jobs:
-            waiting.append(pool.submit(_do, job))
-            if len(waiting) > 2 * workers:
+    waiting: deque[Future[list[Chunk]]] = deque()
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            for job in jobs:
+                waiting.append(pool.submit(_do, job))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    finally:
+        gc.unfreeze()
 
 
-_work: Callable[[Any], Chunk] | None = None
+_work: Work | None = None
 
 
-def _do(job: Any) -> Chunk:
+def _do(rows: list[Row]) -> list[Chunk]:
     assert _work is not None
-    return _work(job)
+    return _work(rows)
 
 
 @dataclass
@@ -293,15 +304,19 @@ def _tokens(parts: list[bytes]) -> pa.Array:
 
 
 def manifest_of(
-    config: PrepareConfig, benchmark: Benchmark, counts: dict[TaskNumber, Counts], folder: Path
+    config: PrepareConfig,
+    benchmark: Benchmark,
+    builder: PromptBuilder,
+    counts: dict[TaskNumber, Counts],
+    folder: Path,
 ) -> dict[str, Any]:
     """What was prepared, from what, and the hash of every file."""
     settings = {name: value for name, value in resolved(config).items() if name not in ("out", "workers")}
     return {
         "prompts": settings,
         "benchmark_sha256": benchmark.sha256,
-        "model": resolve_model(config.model).identity(),
-        "template_sha256": read_template(config.prompt_template).sha256,
+        "tokenizer_sha256": sha256_of(builder.tokenizer.backend_tokenizer.to_str()),
+        "template_sha256": builder.template.sha256,
         "counts": {str(task): asdict(found) for task, found in counts.items()},
         "files": {path.name: sha256_of_file(path) for path in sorted(folder.glob("*.parquet"))},
         "versions": versions(),

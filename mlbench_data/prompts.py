@@ -93,7 +93,7 @@ class PromptBuilder:
 
     def _tokenized(self, readme: str, instruction: str) -> "_Tokenized":
         words = self._words
-        if self._needs_pieces(readme) or self._needs_pieces(instruction):
+        if self._readme_needs_pieces(readme) or self._needs_pieces(instruction):
             start, begins = self._pieced_start(readme)
             end = self._ids(words.between) + self._ids(instruction, plain=True) + self._ids(words.after)
             return _Tokenized(start, start + end, len(start), begins, len(start), (0, len(readme)))
@@ -118,7 +118,8 @@ class PromptBuilder:
         @lru_cache(maxsize=MOST_READMES)
         def made(readme: str) -> tuple[SharedStart, array]:
             words = self._words
-            start = SharedStart(words.before + readme + words.between, self._encode)
+            text = words.before + readme + words.between
+            start = SharedStart(text, self._encode, len(words.between))
             return start, array("i", words.start) + start.tokens.ids
 
         return made
@@ -134,6 +135,10 @@ class PromptBuilder:
 
         return made
 
+    @cached_property
+    def _readme_needs_pieces(self) -> Callable[[str], bool]:
+        return lru_cache(maxsize=MOST_READMES)(self._needs_pieces)
+
     def _needs_pieces(self, text: str) -> bool:
         """Whether a text must be tokenized by itself: what looks like a special token in somebody's text is
         read as plain characters, while the template's own are special. Tokenizers in plain python do not say
@@ -148,10 +153,19 @@ class PromptBuilder:
             {token.content for token in added if token.special} | set(self.tokenizer.all_special_tokens)
         )
 
-    def _encode(self, text: str) -> Tokens:
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        starts, ends = zip(*found.offset_mapping, strict=True) if found.input_ids else ((), ())
-        return Tokens(array("i", found.input_ids), array("i", starts), array("i", ends))
+    @cached_property
+    def _encode(self) -> Callable[[str], Tokens]:
+        """The tokens of a text. An instruction is asked for again with other READMEs, and remembered."""
+        return lru_cache(maxsize=MOST_READMES)(self._encoded)
+
+    def _encoded(self, text: str) -> Tokens:
+        tokenizer = self.tokenizer.backend_tokenizer  # transformers' own call takes as long again
+        tokenizer.encode_special_tokens = False
+        tokenizer.no_truncation()
+        found = tokenizer.encode(text, add_special_tokens=False)
+        starts, ends = zip(*found.offsets, strict=True) if found.ids else ((), ())
+        words = array("i", [-1 if word is None else word for word in found.word_ids])
+        return Tokens(array("i", found.ids), array("i", starts), array("i", ends), words)
 
     def _ids(self, text: str, plain: bool = False) -> array:
         """Tokens of a text; `plain` reads what looks like a special token as characters."""

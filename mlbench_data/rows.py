@@ -1,8 +1,9 @@
 """One benchmark row, and reading rows from a file."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from mlbench_data.files import read_jsonl
 
 BASH = "Bash Script"
 PYTHON = "Python Code"
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class RowKey(NamedTuple):
@@ -58,7 +61,7 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """The row as a JSON object, columns in the hub data set's order."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 COLUMNS = {field.name: int if field.type in (int, "int") else str for field in fields(Row)}
@@ -75,7 +78,7 @@ def parse_row(values: dict[str, Any], where: str) -> Row:
             raise BadInput(f"{where}: {name} is {found}; expected {kind.__name__}")
         if kind is int and not -(2**63) <= values[name] < 2**63:
             raise BadInput(f"{where}: {name} has more than 64 bits")
-        if kind is str and any("\ud800" <= character <= "\udfff" for character in values[name]):
+        if kind is str and _HALF_PAIR.search(values[name]):
             raise BadInput(f"{where}: {name} holds half of a surrogate pair, which is no text")
     row = Row(**{name: values[name] for name in COLUMNS})
     if row.repository in ("", ".", ".."):

@@ -23,6 +23,7 @@ from mlbench_data.prompts import (
 )
 from mlbench_data.retrieval import WindowIndex, Windows, sentence_spans
 from mlbench_data.rows import PYTHON
+from mlbench_data.shared_start import Tokens
 from mlbench_data.template import Template, read_template
 from tests.mlbench_data.samples import make_row
 
@@ -195,11 +196,21 @@ def test_rows_that_share_a_readme_share_all_tokens_up_to_the_instruction(
     assert len({tuple(prompt.token_ids) for prompt in prompts}) == len(prompts)
 
 
-def test_a_readme_is_tokenized_once(tokenizer: Any, tokenizer_model: Model, benchmark: Benchmark) -> None:
-    counting = Counting(tokenizer)
-    builder_of(counting, tokenizer_model).prompts(benchmark.rows("full"), benchmark, "full")
-    assert sum(README in text for text in counting.texts.elements()) == 1
-    assert sum(len(text) > len(README) / 4 for text in counting.texts.elements()) == 1
+def test_a_readme_is_tokenized_once(
+    tokenizer: Any, tokenizer_model: Model, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    encoded = PromptBuilder._encoded
+
+    def remembering(builder: PromptBuilder, text: str) -> Tokens:
+        seen.append(text)
+        return encoded(builder, text)
+
+    monkeypatch.setattr(PromptBuilder, "_encoded", remembering)
+    builder_of(tokenizer, tokenizer_model).prompts(benchmark.rows("full"), benchmark, "full")
+    assert len(seen) == 1 + len(benchmark.rows("full"))
+    assert sum(README in text for text in seen) == 1
+    assert sum(len(text) > len(README) / 4 for text in seen) == 1
 
 
 @pytest.mark.parametrize("context", [8192, 300])
@@ -264,18 +275,3 @@ def test_the_hash_of_prompts_follows_rows_and_tokens(tokenizer: Any, tokenizer_m
     assert sha256_of_prompts(one) == sha256_of_prompts([builder.prompt(make_row(1), README)])
     others = [builder.prompt(make_row(1), README + "!")], [builder.prompt(make_row(1, id=2), README)], one * 2
     assert len({sha256_of_prompts(prompts) for prompts in (one, *others)}) == 4
-
-
-class Counting:
-    """A tokenizer that remembers what it was given."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self.texts: Counter[str] = Counter()
-
-    def __call__(self, text: str, **options: Any) -> Any:
-        self.texts[text] += 1
-        return self.tokenizer(text, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.tokenizer, name)
