@@ -19,11 +19,12 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark, Split
 from mlbench_data.cli import run_script
 from mlbench_data.files import make_folder, write_json
+from mlbench_data.mini.specification import read_specification
 from mlbench_data.models import load_tokenizer, resolve_model
 from mlbench_data.overview_picture import draw
 from mlbench_data.papers_tables import papers_table
 from mlbench_data.prompts import TaskNumber, readme_for
-from mlbench_data.repositories import Repositories, read_repositories
+from mlbench_data.repositories import read_repositories
 from mlbench_data.rows import BASH, Row
 from mlbench_data.sources import benchmark_named
 from mlbench_data.tokens import Counter, counters
@@ -76,12 +77,12 @@ def main(config: OverviewConfig) -> int:
         raise BadInput(f"{benchmark.folder}: has none of {', '.join(PAPERS_NAMES)}")
     texts = {name: texts_of(rows, benchmark, name) for name, rows in splits.items()}
     count = counters_of(config)
-    repositories = read_repositories(config.repositories)
+    domains = domains_of(config.repositories)
     found = {
         "benchmark_sha256": benchmark.sha256,
         "table7": lengths_by_split(texts, count),
         "table8": lengths_by_repository(splits, texts, count),
-        "table9": {name: composition(rows, repositories) for name, rows in splits.items()},
+        "table9": {name: composition(rows, domains) for name, rows in splits.items()},
         "table11": {name: bleu1(found) for name, found in texts.items()},
     }
     for line in report(found):
@@ -157,12 +158,17 @@ def length_of(texts: list[str], count: Counter) -> Length:
     return Length(len(lengths), round(statistics.fmean(lengths), 2), max(lengths))
 
 
-def composition(rows: list[Row], repositories: Repositories) -> dict[str, Any]:
+def domains_of(path: str | None) -> dict[str, str]:
+    """Each known repository's domain by its name in lower case: the paper's, MiniBench's, and one's own."""
+    mini = {item.name.lower(): item.domain for item in read_specification()}
+    return mini | {name: item.domain for name, item in read_repositories(path).items()}
+
+
+def composition(rows: list[Row], domain_of: dict[str, str]) -> dict[str, Any]:
     """Table 9: rows by domain, repository and type, and how alike instructions are."""
     domains: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for (name, kind), number in sorted(Multiset((row.repository, row.type) for row in rows).items()):
-        described = repositories.get(name.lower())
-        domains[described.domain if described else "not described"][name][kind] = number
+        domains[domain_of.get(name.lower(), "not described")][name][kind] = number
     within, across = pairs_of_instructions(rows)
     return {
         "rows": len(rows),
@@ -177,12 +183,12 @@ Pair = tuple[str, str]
 
 
 def pairs_of_instructions(rows: list[Row]) -> tuple[list[Pair], list[Pair]]:
-    """Pairs of instructions of one task (same repository and repo_id), and of two; at most MOST_PAIRS each,
-    chosen by hash. Across tasks a row's partners are its next ones in hash order.
+    """Pairs of instructions of one task and of two, about MOST_PAIRS each, chosen by hash. Across tasks a
+    row's partners are its next ones in hash order. Rows of one task read the same segment of one repository.
     """
-    tasks: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    tasks: dict[tuple[int, str], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=_rank):
-        tasks[row.github_id, row.repo_id].append(row)
+        tasks[row.github_id, row.oracle].append(row)
     room = max(2, MOST_PAIRS // max(1, len(tasks)))
     within = [
         (one.instruction, other.instruction)
@@ -195,7 +201,7 @@ def pairs_of_instructions(rows: list[Row]) -> tuple[list[Pair], list[Pair]]:
         (one.instruction, other.instruction)
         for step in range(1, min(steps, len(ranked) - 1) + 1)
         for one, other in zip(ranked, ranked[step:], strict=False)
-        if (one.github_id, one.repo_id) != (other.github_id, other.repo_id)
+        if (one.github_id, one.oracle) != (other.github_id, other.oracle)
     ]
     return within, across
 
@@ -237,9 +243,8 @@ def report(found: dict[str, Any]) -> Iterator[str]:
             )
             theirs = papers[PAPERS_NAMES[split]][setting]
             yield f"  {split:10} {setting:7} {ours}   paper {theirs['average']:.0f} ({theirs['maximum']})"
-    yield "\nTable 8 · average tokens by repository"
-    for name, lengths in found["table8"].items():
-        yield f"  {name:28} " + "  ".join(f"{column} {value:.0f}" for column, value in lengths.items())
+    yield "\nTable 8 · average tokens by repository, and the paper's in brackets"
+    yield from _by_repository(found["table8"])
     yield "\nTable 9 · rows by domain; edit distance of instructions, in characters (share)"
     for split, item in found["table9"].items():
         yield f"  {split}: {item['rows']} rows, {item['bash']} bash and {item['rows'] - item['bash']} python"
@@ -255,6 +260,25 @@ def report(found: dict[str, Any]) -> Iterator[str]:
     for split, score in found["table11"].items():
         shown = "no READMEs" if score is None else f"{score:.4f}"
         yield f"  {split:10} {shown}   paper {papers[names.get(split, split)]:.4f}"
+
+
+def _by_repository(table8: dict[str, dict[str, float]]) -> Iterator[str]:
+    """A block for each vocabulary: a line a repository, a column for what is read by which side."""
+    papers = papers_table("table8")
+    vocabularies = dict.fromkeys(
+        column.rsplit(".", 2)[0] for lengths in table8.values() for column in lengths
+    )
+    for vocabulary in vocabularies:
+        columns = [f"{setting}.{side}" for setting in SETTINGS for side in ("train", "test")]
+        yield f"  {vocabulary:26}" + "".join(f"{column:>16}" for column in columns)
+        for name, lengths in table8.items():
+            cells = []
+            for column in columns:
+                ours = lengths.get(f"{vocabulary}.{column}")
+                theirs = papers.get(name, {}).get(f"{vocabulary}.{column}")
+                shown = "–" if ours is None else f"{ours:.0f}"
+                cells.append(f"{shown if theirs is None or ours is None else f'{shown} ({theirs})':>16}")
+            yield f"  {name:26}" + "".join(cells)
 
 
 def _distance(distance: dict[str, Any]) -> str:

@@ -37,8 +37,9 @@ def _lengths(panel: Any, table8: dict[str, dict[str, float]]) -> None:
     panel.invert_yaxis()
     panel.set_xscale("log")
     panel.set_xlabel(f"tokens ({vocabulary})")
+    panel.set_xlim(left=10)
     panel.set_title("What a row reads, by repository (Table 8)")
-    panel.legend(fontsize=8)
+    _legend(panel)
 
 
 def _mean(columns: dict[str, float], start: str) -> float:
@@ -62,13 +63,13 @@ def _domains(panel: Any, table9: dict[str, Any]) -> None:
     panel.set_xlabel("rows")
     panel.margins(x=0.12)
     panel.set_title("Rows by domain (Table 9)")
-    panel.legend(fontsize=8)
+    _legend(panel)
 
 
 def _distances(panel: Any, table9: dict[str, Any]) -> None:
     """Edit distances of instructions within and across tasks."""
     for place, where in enumerate(("within", "across")):
-        values = [item[f"edit_distance_{where}_tasks"]["average"] or 0 for item in table9.values()]
+        values = [item[f"edit_distance_{where}_tasks"]["average"] or float("nan") for item in table9.values()]
         bars = panel.bar(
             [number + 0.4 * (place - 0.5) for number in range(len(table9))], values, 0.38, label=where
         )
@@ -77,7 +78,7 @@ def _distances(panel: Any, table9: dict[str, Any]) -> None:
     panel.set_ylabel("characters")
     panel.margins(y=0.12)
     panel.set_title("Edit distance of instructions, within and across tasks (Table 9)")
-    panel.legend(fontsize=8)
+    _legend(panel)
 
 
 def _bleu(panel: Any, table11: dict[str, float | None]) -> None:
@@ -90,3 +91,8 @@ def _bleu(panel: Any, table11: dict[str, float | None]) -> None:
     bars = panel.bar(list(known), list(known.values()), 0.5, color=COLOURS["bm25"])
     panel.bar_label(bars, fmt="%.3f", fontsize=8)
     panel.margins(y=0.12)
+
+
+def _legend(panel: Any) -> None:
+    """Below the axis, where it hides nothing."""
+    panel.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=3, frameon=False)

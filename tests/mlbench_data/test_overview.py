@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 from mlbench_data.benchmark import Readmes, write_benchmark
-from mlbench_data.overview import bleu1, composition, distance_of, length_of, pairs_of_instructions
-from mlbench_data.repositories import read_repositories
+from mlbench_data.overview import (
+    bleu1,
+    composition,
+    distance_of,
+    domains_of,
+    length_of,
+    pairs_of_instructions,
+)
 from mlbench_data.rows import PYTHON
 from tests.helpers import RunScript, error_line
 from tests.mlbench_data.samples import make_row
@@ -30,7 +36,7 @@ def test_rows_are_counted_by_domain_repository_and_type() -> None:
         make_row(2, github="https://github.com/dmlc/dgl", github_id=1, type=PYTHON),
         make_row(3),
     ]
-    found = composition(rows, read_repositories())
+    found = composition(rows, domains_of(None))
     assert found["rows"] == 3
     assert found["bash"] == 2
     assert found["domains"]["graph neural networks"] == {"dgl": {"Bash Script": 1, "Python Code": 1}}
@@ -39,7 +45,7 @@ def test_rows_are_counted_by_domain_repository_and_type() -> None:
 
 def test_pairs_lie_within_a_task_or_across_two() -> None:
     rows = [
-        make_row(number, repo_id=number // 2, instruction=f"task {number // 2} row {number}")
+        make_row(number, oracle=f"Segment {number // 2}.", instruction=f"task {number // 2} row {number}")
         for number in range(6)
     ]
     within, across = pairs_of_instructions(rows)
