@@ -5,8 +5,8 @@ every row: a window begins at every `stride`-th sentence and holds the next `sen
 words are split at white space, and a negative idf is floored at `EPSILON` times the mean idf.
 """
 
+import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -51,7 +51,8 @@ class WindowIndex:
         starts = range(0, len(spans), windows.stride)
         ends = [min(start + windows.sentences, len(spans)) for start in starts]
         self.spans = [(spans[start][0], spans[end - 1][1]) for start, end in zip(starts, ends, strict=True)]
-        self._postings = _weighed(_counts_by_window(text, spans, list(zip(starts, ends, strict=True))))
+        sentences = [text[start:end].split() for start, end in spans]
+        self._postings = _postings(sentences, list(zip(starts, ends, strict=True)))
 
     def best(self, query: str) -> str:
         """The window that answers the query best, with its spacing; empty for an empty README."""
@@ -62,12 +63,12 @@ class WindowIndex:
 
     def scores(self, query: str) -> np.ndarray:
         """BM25 of every window, shape (windows,): the numbers of `BM25Okapi.get_scores`, bit by bit."""
-        scores = np.zeros(len(self.spans))
-        for token in query.split():
-            if token in self._postings:
-                windows, weights = self._postings[token]
-                scores[windows] += weights
-        return scores
+        found = [self._postings[token] for token in query.split() if token in self._postings]
+        if not found:
+            return np.zeros(len(self.spans))
+        windows = np.concatenate([posting[0] for posting in found])
+        weights = np.concatenate([posting[1] for posting in found])
+        return np.bincount(windows, weights, len(self.spans))  # adds in order, as the reference does
 
 
 def winner(scores: np.ndarray) -> int:
@@ -92,56 +93,53 @@ def _sentences() -> PunktSentenceTokenizer:
     return PunktSentenceTokenizer(load_model("english"))
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """How often each token stands in each window that has it, and each window's number of tokens."""
-
-    windows: dict[str, list[int]]
-    times: dict[str, list[int]]
-    lengths: list[int]
+Postings = dict[str, tuple[np.ndarray, np.ndarray]]
+"""For each token the windows that have it, in order, and what it adds to their scores."""
 
 
-def _counts_by_window(text: str, spans: list[tuple[int, int]], bounds: list[tuple[int, int]]) -> _Counts:
-    """Counts of overlapping windows, from each sentence's own: what leaves is taken off, what enters added.
+def _postings(sentences: list[list[str]], bounds: list[tuple[int, int]]) -> Postings:
+    """The index over windows, each a run of sentences from one of the `bounds` to before the other.
 
     Tokens come in the order in which they first occur, the order in which the mean idf is summed up.
     """
-    sentences = [text[start:end].split() for start, end in spans]
-    first_seen = dict.fromkeys(token for sentence in sentences for token in sentence)
-    windows: dict[str, list[int]] = {token: [] for token in first_seen}
-    times: dict[str, list[int]] = {token: [] for token in first_seen}
-    lengths = []
-    current: Counter[str] = Counter()
-    before = (0, 0)
-    for window, (start, end) in enumerate(bounds):
-        for sentence in sentences[before[0] : min(start, before[1])]:
-            current.subtract(sentence)
-        for sentence in sentences[max(start, before[1]) : end]:
-            current.update(sentence)
-        before = (start, end)
-        current = +current
-        lengths.append(current.total())
-        for token, count in current.items():
-            windows[token].append(window)
-            times[token].append(count)
-    return _Counts(windows, times, lengths)
-
-
-def _weighed(counts: _Counts) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """For each token the windows that have it and what it adds to their scores."""
-    total = len(counts.lengths)
-    found = {token: windows for token, windows in counts.windows.items() if windows}
-    idf = {
-        token: math.log(total - len(windows) + 0.5) - math.log(len(windows) + 0.5)
-        for token, windows in found.items()
+    tokens = {token: place for place, token in enumerate(dict.fromkeys(itertools.chain(*sentences)))}
+    if not tokens:
+        return {}
+    counts = _counts_by_window(sentences, bounds, tokens)
+    lengths = counts.sum(1)
+    norms = K1 * (1 - B + B * lengths / (lengths.sum() / len(bounds)))
+    containing = np.count_nonzero(counts, 0).tolist()
+    token_of, window_of = counts.T.nonzero()
+    times = counts[window_of, token_of]
+    weights = _idf(containing, len(bounds))[token_of] * (times * (K1 + 1) / (times + norms[window_of]))
+    ends = np.cumsum(containing).tolist()
+    return {
+        token: (window_of[end - number : end], weights[end - number : end])
+        for token, number, end in zip(tokens, containing, ends, strict=True)
+        if number
     }
-    floor = EPSILON * (sum(idf.values()) / len(idf)) if idf else 0.0
-    lengths = np.array(counts.lengths)
-    mean_length = sum(counts.lengths) / total if total else 0.0
-    norms = K1 * (1 - B + B * lengths / (mean_length or 1.0))
-    postings = {}
-    for token, windows in found.items():
-        at, times = np.array(windows), np.array(counts.times[token])
-        weight = idf[token] if idf[token] >= 0 else floor
-        postings[token] = at, weight * (times * (K1 + 1) / (times + norms[at]))
-    return postings
+
+
+def _counts_by_window(
+    sentences: list[list[str]], bounds: list[tuple[int, int]], tokens: dict[str, int]
+) -> np.ndarray:
+    """How often each token stands in each window, (windows, tokens): differences of running sums."""
+    running = np.zeros((len(sentences) + 1, len(tokens)), dtype=np.int32)
+    for place, sentence in enumerate(sentences):
+        running[place + 1] = np.bincount([tokens[token] for token in sentence], minlength=len(tokens))
+    np.cumsum(running, axis=0, out=running)
+    starts, ends = (list(part) for part in zip(*bounds, strict=True))
+    return running[ends] - running[starts]
+
+
+def _idf(containing: list[int], total: int) -> np.ndarray:
+    """Each token's idf; a negative one becomes EPSILON times the mean. Tokens in no window have none."""
+    of_number = {
+        number: math.log(total - number + 0.5) - math.log(number + 0.5)
+        for number in set(containing)
+        if number
+    }
+    found = [of_number[number] for number in containing if number]
+    floor = EPSILON * (sum(found) / len(found))
+    return np.array([0.0 if not number else floor if of_number[number] < 0 else of_number[number]
+                     for number in containing])  # fmt: skip
