@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from infer.adapter import Adapter, open_adapter
 from infer.candidates import CandidatesFile
 from infer.engines.interface import Engine, Request, Sampling
+from mlbench_data.adapter import Adapter, open_adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
 from mlbench_data.budget import Policy

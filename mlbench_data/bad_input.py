@@ -6,3 +6,7 @@ class BadInput(Exception):
 
     `run_script` prints it and exits with code 2.
     """
+
+
+class JobFailed(Exception):
+    """What was asked for is right and could not be done. One line, as for BadInput, and exit code 1."""

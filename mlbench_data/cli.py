@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import errno
 import json
 import os
 import platform
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import jsonargparse
 
-from mlbench_data.bad_input import BadInput
+from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.files import PROJECT_ROOT
 
 Config = TypeVar("Config")
@@ -40,9 +41,9 @@ class _Parser(jsonargparse.ArgumentParser):
         _fail(" ".join(message.split()))
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(code)
 
 
 def run_script(
@@ -50,12 +51,19 @@ def run_script(
 ) -> NoReturn:
     """Parses the command line and `--config` YAML into `config_class`, runs `main`, exits with its code.
 
-    BadInput becomes one line on stderr and exit code 2; Ctrl-C becomes exit code 130.
+    BadInput becomes one line on stderr and exit code 2, JobFailed and a full disk one line and exit code 1,
+    Ctrl-C exit code 130.
     """
     try:
         code = main(parse(config_class, main.__doc__ or "", arguments))
     except BadInput as error:
         _fail(str(error))
+    except JobFailed as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _fail(f"{error.filename or 'output'}: {error.strerror}; make room and run the same command again", 1)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         raise SystemExit(130) from None

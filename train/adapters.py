@@ -9,10 +9,12 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 
+from mlbench_data.bad_input import JobFailed
+
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-class AdapterNotSaved(RuntimeError):
+class AdapterNotSaved(JobFailed):
     """The adapter on disk is not the adapter in memory."""
 
 

@@ -9,10 +9,10 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from infer.adapter import Adapter
 from infer.answers import is_answered
 from infer.engines.interface import Completion, Request, Sampling
 from infer.engines.shared_prompt import SharedPromptCache, shared_prompt_attention
+from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer
 

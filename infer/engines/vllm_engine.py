@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from infer.adapter import Adapter
 from infer.engines.interface import Completion, Finish, Request, Sampling
+from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
 

@@ -1,10 +1,11 @@
 """One dataclass is a command line: shorthands are spelled out, mistakes are one clear line."""
 
+import errno
 from dataclasses import dataclass, field
 
 import pytest
 
-from mlbench_data.bad_input import BadInput
+from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import parse, run_script, spelled_out
 
 
@@ -95,3 +96,31 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
         run_script(Options, main, [])
     assert stop.value.code == 2
     assert capsys.readouterr().err == "error: file.jsonl:3: not a row\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (JobFailed("the adapter is empty"), "error: the adapter is empty\n"),
+        (OSError(errno.ENOSPC, "No space left on device", "out.jsonl"),
+         "error: out.jsonl: No space left on device; make room and run the same command again\n"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_be_done_is_one_line_and_exit_code_1(
+    error: Exception, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_config: WithoutWords) -> int:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_script(WithoutWords, main, [])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == line
+
+
+def test_an_error_of_ours_keeps_its_traceback() -> None:
+    def main(_config: WithoutWords) -> int:
+        raise OSError(errno.EIO, "a broken disk is no full one")
+
+    with pytest.raises(OSError, match="broken disk"):
+        run_script(WithoutWords, main, [])
