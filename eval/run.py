@@ -29,7 +29,15 @@ from eval.table import table
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
 from mlbench_data.cli import resolved, run_script, versions
-from mlbench_data.files import PROJECT_ROOT, make_folder, sha256_of, sha256_of_file, write_json, write_text
+from mlbench_data.files import (
+    PROJECT_ROOT,
+    claim,
+    make_folder,
+    sha256_of,
+    sha256_of_file,
+    write_json,
+    write_text,
+)
 from mlbench_data.rows import Row, read_rows
 from mlbench_data.sources import benchmark_named
 
@@ -82,6 +90,7 @@ def main(config: EvalConfig) -> int:
     out = make_folder(
         config.out or Path("runs/results", "gold" if config.gold else Path(config.candidates).stem)
     )
+    claim(out)
 
     results = Evaluation(config.mode, runner, out / "results.jsonl").grade(rows, candidates, "evaluating")
     key_results = results

@@ -12,7 +12,7 @@ from typing import Any
 from infer.answers import code_in
 from infer.engines.interface import Completion
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import make_folder, read_json, replacing, write_json
+from mlbench_data.files import claim, read_json, replacing, write_json
 from mlbench_data.rows import RowKey
 
 
@@ -24,7 +24,7 @@ class CandidatesFile:
         self.path = Path(path)
         if self.path.is_dir():
             raise BadInput(f"{self.path}: is a folder; --out takes a file name such as candidates.jsonl")
-        make_folder(self.path.parent)
+        claim(self.path)
         self.manifest_path = self.path.with_name(f"{self.path.stem}.manifest.json")
         self.identity = identity
         self.cost = {"seconds": 0.0, "prompt_tokens": 0, "generated_tokens": 0}

@@ -5,10 +5,11 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mlbench_data.bad_input import BadInput
 
@@ -119,6 +120,31 @@ def one_at_a_time(path: str | Path) -> Iterator[None]:
     with open(make_folder(path.parent) / f".{path.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+_CLAIMS: dict[Path, TextIO] = {}
+CLAIM_SECONDS = 10.0  # how long what a killed process has left behind may still be ending
+
+
+def claim(path: str | Path) -> None:
+    """Makes an output this process's own until it ends, however it ends: two that write one file or folder
+    would spoil both. Raises BadInput if another process has it.
+    """
+    path = Path(path).resolve()
+    if path in _CLAIMS:
+        return
+    lock = open(make_folder(path.parent) / f".{path.name}.lock", "w")  # noqa: SIM115 - held until the end
+    patience = time.monotonic() + CLAIM_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > patience:
+                lock.close()
+                raise BadInput(f"{path}: another process is writing it; give another name, or wait") from None
+            time.sleep(0.2)
+    _CLAIMS[path] = lock
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 from mlbench_data.bad_input import BadInput
 from mlbench_data.budget import Policy
 from mlbench_data.cli import resolved, run_script, versions
-from mlbench_data.files import make_folder, sha256_of
+from mlbench_data.files import claim, make_folder, sha256_of
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.prompts import PromptBuilder
 from mlbench_data.retrieval import windows_of
@@ -183,6 +183,7 @@ def train(config: TrainConfig, model: Model, training: list[Example], evaluation
     torch.manual_seed(config.seed)
     network = load_network(config, model)
     if is_main:
+        claim(folder)
         claim_folder(folder, identity, config.resume)
     trainer = make_trainer(config, network, model, training, evaluation)
     checkpoint = last_checkpoint(folder) if config.resume else None

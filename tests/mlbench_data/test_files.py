@@ -10,6 +10,7 @@ import pytest
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import (
     cache_folder,
+    claim,
     make_folder,
     read_json,
     read_jsonl,
@@ -101,6 +102,32 @@ def test_a_folder_is_made_and_a_folder_that_cannot_be_is_bad_input(tmp_path: Pat
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"file/below: cannot write there \(Not a directory\)"):
         make_folder(tmp_path / "file" / "below")
+
+
+def test_an_output_belongs_to_one_process_until_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it ends by a kill: the lock goes with it."""
+    program = (
+        "import sys, time\n"
+        "from mlbench_data.files import claim\n"
+        "claim(sys.argv[1])\n"
+        "print('mine', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    path = tmp_path / "out.jsonl"
+    other = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "mine\n"
+    monkeypatch.setattr("mlbench_data.files.CLAIM_SECONDS", 0.5)
+    with pytest.raises(
+        BadInput, match=r"out\.jsonl: another process is writing it; give another name, or wait"
+    ):
+        claim(path)
+    other.kill()
+    other.communicate()
+    claim(path)
+    claim(path)  # one's own
 
 
 def test_the_hash_of_a_value_does_not_depend_on_the_order_of_keys(tmp_path: Path) -> None:
