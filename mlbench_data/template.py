@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from jinja2 import TemplateError
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_text, sha256_of
@@ -73,11 +74,26 @@ def render_template(template: Template, tokenizer: Any, format: Literal["chat", 
             raise BadInput(
                 "the model's tokenizer has no chat template; describe the model with format: plain"
             )
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        start = []
+        text, start = _chat(messages, tokenizer), []
     else:
         text = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:\n"
         start = [tokenizer.bos_token_id] if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else []
     before, rest = text.split(_README)
     between, after = rest.split(_INSTRUCTION)
     return Rendered(start, before, between, after)
+
+
+def _chat(messages: list[dict[str, str]], tokenizer: Any) -> str:
+    """The messages in the model's chat format; for one that refuses a system message (Gemma's, for example)
+    its text comes first in the user's. Raises BadInput if the format takes neither.
+    """
+    joined = {"role": "user", "content": "\n\n".join(message["content"] for message in messages)}
+    try:
+        try:
+            return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError:
+            return tokenizer.apply_chat_template([joined], tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise BadInput(
+            f"the model's chat template takes no user message ({error}); use format: plain"
+        ) from error

@@ -101,6 +101,26 @@ def test_a_model_without_a_chat_template_must_be_plain() -> None:
         render_template(read_template(None), BeginTokenizer(), "chat")
 
 
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}{% endfor %}<model>"
+)
+
+
+def test_a_model_that_refuses_a_system_message_reads_it_in_the_users(tokenizer_model: Model) -> None:
+    tokenizer = load_tokenizer(tokenizer_model)
+    tokenizer.chat_template = NO_SYSTEM
+    words = render_template(Template("Be short.", "{readme} and {instruction}"), tokenizer, "chat")
+    assert f"{words.before}R{words.between}I{words.after}" == "<user>Be short.\n\nR and I<model>"
+
+
+def test_a_chat_template_that_takes_nothing_is_bad_input(tokenizer_model: Model) -> None:
+    tokenizer = load_tokenizer(tokenizer_model)
+    tokenizer.chat_template = "{{ raise_exception('never') }}"
+    with pytest.raises(BadInput, match=r"takes no user message \(never\); use format: plain"):
+        render_template(read_template(None), tokenizer, "chat")
+
+
 class BeginTokenizer:
     """As Llama's tokenizer: a begin token before every text, unless told otherwise."""
 
