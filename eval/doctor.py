@@ -17,7 +17,7 @@ from eval.facts import number
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import open_benchmark
 from mlbench_data.cli import run_script
-from mlbench_data.files import read_jsonl, read_text, write_text
+from mlbench_data.files import output_file, read_jsonl, read_text, write_text
 from mlbench_data.rows import Row, parse_row
 
 Finding = Literal[
@@ -82,6 +82,8 @@ def main(config: DoctorConfig) -> int:
     """Examines every row of a benchmark: can it be answered rightly at all, by its own answer?"""
     if (config.rows is None) == (config.benchmark is None):
         raise BadInput("give either --rows FILE.jsonl or --benchmark DIR")
+    if config.out is not None:
+        output_file(config.out)
     rows = list(_lines(config.rows) if config.rows is not None else _splits(config.benchmark or ""))
     if not rows:
         raise BadInput(f"{config.rows or config.benchmark}: no rows; expected at least one")
@@ -105,10 +107,12 @@ def _lines(path: str) -> Iterator[Examined]:
 
 
 def _splits(folder: str) -> Iterator[Examined]:
-    benchmark = open_benchmark(folder)
+    benchmark, seen = open_benchmark(folder), set()
     for split in benchmark.manifest["splits"]:
         for row in benchmark.rows(split):
-            yield Examined(split, row)
+            if row not in seen:  # the quarter's rows are in full too
+                seen.add(row)
+                yield Examined(split, row)
 
 
 class Folders:

@@ -48,10 +48,13 @@ class Benchmark:
         """The same, a few at a time: memory does not grow with the split. What is wrong may come up last."""
         self._check_split(split)
         path, found = self.folder / f"{split}.parquet", RowsHash()
+        rows = 0
         for row in unique_rows(stream_parquet(path), str(path)):
             found.add(row)
+            rows += 1
             yield row
-        _check_hash(path, found.hexdigest(), self.manifest["splits"][split]["sha256"])
+        described = self.manifest["splits"][split]
+        _check_hash(path, f"{rows} {found.hexdigest()}", f"{described['rows']} {described['sha256']}")
 
     def _check_split(self, split: str) -> None:
         if split not in self.manifest["splits"]:
@@ -93,10 +96,7 @@ class Readmes:
 def open_benchmark(folder: str | Path) -> Benchmark:
     """Opens a prepared benchmark. Raises BadInput."""
     manifest = _read_manifest(Path(folder))
-    files = [f"{split}.parquet" for split in manifest["splits"]]
-    files += [
-        entry["file"] for kind in ("readmes", "test_readmes") for entry in manifest.get(kind, {}).values()
-    ]
+    files = _files_of(manifest)
     if missing := [name for name in files if not (Path(folder) / name).is_file()]:
         raise BadInput(f"{folder}: its manifest.json names {', '.join(missing)}, which is not there; "
                        "build the benchmark again")  # fmt: skip
@@ -167,21 +167,49 @@ def stream_parquet(path: Path) -> Iterator[Row]:
 
 
 def _is_benchmark(folder: Path) -> bool:
+    """Whether a folder is a benchmark and holds nothing else, which would be lost with it."""
     try:
-        _read_manifest(folder)
+        known = {"manifest.json", *_files_of(_read_manifest(folder))}
     except BadInput:
         return False
-    return True
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return found <= known
+
+
+def _files_of(manifest: dict[str, Any]) -> list[str]:
+    """The files that a manifest names."""
+    pages = [manifest.get(kind, {}).values() for kind in ("readmes", "test_readmes")]
+    return [f"{split}.parquet" for split in manifest["splits"]] + [
+        page["file"] for part in pages for page in part
+    ]
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     manifest = read_json(path, "a prepared benchmark (make one with python mlbench_data/build.py)")
-    if not isinstance(manifest, dict) or not {"splits", "readmes", "source"} <= manifest.keys():
+    if not _is_manifest(manifest):
         raise BadInput(
             f"{path}: not the manifest of a prepared benchmark; build one with mlbench_data/build.py"
         )
     return manifest
+
+
+def _is_manifest(manifest: Any) -> bool:
+    """Whether a JSON value has what is read of a manifest, in the right types."""
+    if not isinstance(manifest, dict) or not {"splits", "readmes", "source"} <= manifest.keys():
+        return False
+    parts = [manifest["splits"], manifest["readmes"], manifest.get("test_readmes", {})]
+    if not all(
+        isinstance(part, dict) and all(isinstance(item, dict) for item in part.values()) for part in parts
+    ):
+        return False
+    splits, *pages = parts
+    return (
+        all(name in SPLITS and type(item.get("rows")) is int for name, item in splits.items())
+        and all(isinstance(item.get("file"), str) for part in pages for item in part.values())
+        and all(name.isdecimal() for part in pages for name in part)
+        and all(isinstance(item.get("sha256"), str) for part in parts for item in part.values())
+    )
 
 
 def _fill_folder(

@@ -82,7 +82,10 @@ def main(config: BuildConfig) -> int:
 def splits_of(config: BuildConfig, source: Source, repositories: Repositories) -> dict[str, list[Row]]:
     """The asked splits: as published, or with `test_share` made anew from all rows. Raises BadInput."""
     if config.test_share is not None:
-        pool = list(unique_rows((row for rows in source.splits.values() for row in rows), source.name))
+        each = dict.fromkeys(
+            row for rows in source.splits.values() for row in rows
+        )  # quarter's are in full too
+        pool = list(unique_rows(each, source.name))
         ood = {name.lower() for name in config.ood}
         if unknown := ood - {row.repository.lower() for row in pool}:
             raise BadInput(

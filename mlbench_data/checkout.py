@@ -32,6 +32,35 @@ class CheckoutConfig:
     """Seconds that one repository may take."""
 
 
+@dataclass(frozen=True)
+class Git:
+    """The program git. Each call holds `lock` too: if this process is killed and git goes on for a while,
+    nobody else starts on the same folder.
+    """
+
+    timeout: float
+    lock: int
+
+    def run(self, arguments: list[str]) -> str:
+        """What git prints. Raises NotFetched."""
+        safe = ["-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never"]
+        try:
+            done = subprocess.run(
+                ["git", *safe, "-c", "advice.detachedHead=false", *arguments],
+                capture_output=True,
+                text=True,
+                timeout=self.timeout,
+                pass_fds=(self.lock,),
+                env=_own_environment() | {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotFetched(f"git took more than {self.timeout:g} s") from error
+        if done.returncode != 0:
+            reason = " ".join(done.stderr.split())[-300:]
+            raise NotFetched(f"git stopped with exit code {done.returncode}: {reason}")
+        return done.stdout
+
+
 class NotFetched(Exception):
     """A repository could not be had: no network, no such commit, or another program's folder."""
 
@@ -77,53 +106,35 @@ def checkout(repository: Repository, folder: Path, timeout: float) -> Path:
     always whole: it is made under another one.
     """
     place = folder / repository.name
-    with one_at_a_time(place):
+    with one_at_a_time(place) as lock:
+        git = Git(timeout, lock.fileno())
         if place.exists():
-            _prove(place, repository, timeout)
+            _prove(place, repository, git)
             return place
         making = folder / f".{repository.name}.making"
         if not (making / ".git").is_dir():
             shutil.rmtree(making, ignore_errors=True)
-            _git(["init", "--quiet", str(making)], timeout)
+            git.run(["init", "--quiet", str(making)])
         (making / ".git" / "shallow.lock").unlink(missing_ok=True)  # left by a kill
         (making / ".git" / "index.lock").unlink(missing_ok=True)
-        fetch = ["fetch", "--quiet", "--depth", "1", "--no-tags", repository.url, repository.commit]
-        _git(["-C", str(making), *fetch], timeout)
-        _git(["-C", str(making), "checkout", "--quiet", "--force", "--detach", repository.commit], timeout)
-        _prove(making, repository, timeout)
+        fetch = ["fetch", "--quiet", "--depth", "1", "--no-tags", "--", repository.url, repository.commit]
+        git.run(["-C", str(making), *fetch])
+        git.run(["-C", str(making), "checkout", "--quiet", "--force", "--detach", repository.commit])
+        _prove(making, repository, git)
         making.rename(place)
     return place
 
 
-def _prove(place: Path, repository: Repository, timeout: float) -> None:
+def _prove(place: Path, repository: Repository, git: Git) -> None:
     """Raises NotFetched unless a folder is the repository at its commit, with every file as committed."""
     if not (place / ".git").exists():
         raise NotFetched(f"{place} is there and is no git checkout; remove it, or give another --out")
-    found = _git(["-C", str(place), "rev-parse", "HEAD"], timeout).strip()
+    found = git.run(["-C", str(place), "rev-parse", "HEAD"]).strip()
     if found != repository.commit:
         raise NotFetched(f"{place} is at {found[:12]} and not at {repository.commit[:12]}; remove it")
-    changed = _git(["-C", str(place), "status", "--porcelain", "--untracked-files=no"], timeout)
+    changed = git.run(["-C", str(place), "status", "--porcelain", "--untracked-files=no"])
     if changed.strip():
         raise NotFetched(f"{place} has {len(changed.splitlines())} changed files; remove it")
-
-
-def _git(arguments: list[str], timeout: float) -> str:
-    command = ["git", "-c", "advice.detachedHead=false", "-c", "core.hooksPath=/dev/null", *arguments]
-    environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env={**_own_environment(), **environment},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NotFetched(f"git {arguments[-2]} took more than {timeout:g} s") from error
-    if done.returncode != 0:
-        reason = " ".join(done.stderr.split())[-300:]
-        raise NotFetched(f"git stopped with exit code {done.returncode}: {reason}")
-    return done.stdout
 
 
 def _own_environment() -> dict[str, str]:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -70,11 +71,25 @@ def make_folder(path: str | Path) -> Path:
     return folder
 
 
+def output_file(path: str | Path) -> Path:
+    """Where a file is to be written: links resolved, its folder made. Raises BadInput for a folder, a device
+    or what else is no plain file, and if nothing can be written there.
+    """
+    try:
+        found = Path(path).resolve()
+    except (OSError, RuntimeError) as error:  # a loop of symbolic links
+        raise BadInput(f"{path}: not a place for a file ({error})") from error
+    if not str(path) or (found.exists() and not found.is_file()):
+        raise BadInput(f"{str(path)!r}: not a plain file; give the name of a file to write")
+    make_folder(found.parent)
+    return found
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary name beside `path`, renamed onto it once the block has ended without an error."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path = output_file(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -91,8 +106,10 @@ def replacing_folder(path: str | Path, what: str, is_one: Callable[[Path], bool]
     anything else, and if nothing can be written there.
     """
     out = Path(path).resolve()
-    temporary = out.with_name(f".{out.name}.{os.getpid()}")
-    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
+    temporary = out.with_name(
+        f".{out.name}.{secrets.token_hex(4)}"
+    )  # no process number: containers share them
+    earlier = temporary.with_name(f"{temporary.name}.earlier")
     try:
         if out.exists() and not out.is_dir():
             raise BadInput(f"{out}: not a folder; give another --out")
@@ -111,15 +128,16 @@ def replacing_folder(path: str | Path, what: str, is_one: Callable[[Path], bool]
 
 
 @contextmanager
-def one_at_a_time(path: str | Path) -> Iterator[None]:
+def one_at_a_time(path: str | Path) -> Iterator[TextIO]:
     """Other processes that want to make `path` wait until this block has ended, or its process was killed.
+    A child that is given the lock's file holds it too.
 
     Raises BadInput if nothing can be written beside `path`.
     """
     path = Path(path)
     with open(make_folder(path.parent) / f".{path.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock
 
 
 _CLAIMS: dict[Path, TextIO] = {}

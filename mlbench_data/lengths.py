@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script
-from mlbench_data.files import write_json
+from mlbench_data.files import output_file, write_json
 from mlbench_data.papers_tables import papers_table, relative_error
 from mlbench_data.readmes import page_of, read_readme
 from mlbench_data.repositories import Repositories, read_repositories
@@ -36,6 +36,8 @@ class LengthsConfig:
 
 def main(config: LengthsConfig) -> int:
     """Table 8: how many tokens each repository's README has, the paper's figure beside ours."""
+    if config.out is not None:
+        output_file(config.out)
     repositories = read_repositories(config.repositories)
     found = measure(Path(config.readmes), repositories, counters(config.tokenizers))
     papers = papers_table("table8")

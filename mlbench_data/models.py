@@ -91,7 +91,12 @@ def _from_folder(folder: Path) -> Model:
         )
         raise BadInput(f"{folder}: no config.json there, so no model; {hint or 'give a folder with weights'}")
     config = read_json(folder / "config.json", "a model's config.json")
-    context = min(8192, int(config.get("max_position_embeddings", 8192)))
+    positions = config.get("max_position_embeddings", 8192) if isinstance(config, dict) else None
+    if not isinstance(positions, int) or positions < 1:
+        raise BadInput(
+            f"{folder / 'config.json'}: not a model's configuration; max_position_embeddings is no number"
+        )
+    context = min(8192, positions)
     tokenizer = folder / "tokenizer_config.json"
     has_chat = (folder / "chat_template.jinja").exists() or (
         tokenizer.is_file() and "chat_template" in read_json(tokenizer, "a tokenizer's configuration")

@@ -3,14 +3,17 @@
 python mlbench_data/prepare.py --benchmark runs/mlbench --split id_train --model codellama-7b-instruct
 """
 
+import ctypes
 import gc
 import hashlib
 import itertools
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlbench_data.bad_input import BadInput
+from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.benchmark import Benchmark, Split
 from mlbench_data.budget import Cut, Policy
 from mlbench_data.cli import resolved, run_script, versions
@@ -173,18 +176,28 @@ def in_processes(work: Work, jobs: Iterator[list[Row]], workers: int) -> Iterato
     context = multiprocessing.get_context("fork")
     waiting: deque[Future[list[Chunk]]] = deque()
     try:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
             for job in jobs:
                 waiting.append(pool.submit(_do, job))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise JobFailed("a worker was killed, perhaps for lack of memory; try fewer --workers") from error
     finally:
         gc.unfreeze()
 
 
 _work: Work | None = None
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent is killed would wait for work for ever."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _do(rows: list[Row]) -> list[Chunk]:
@@ -325,7 +338,8 @@ def manifest_of(
 
 def _is_prepared(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()}
-    return {"manifest.json", "starts.parquet"} <= names
+    ours = {"manifest.json", "starts.parquet"}
+    return ours <= names <= ours | {f"task{task}.parquet" for task in TASKS}
 
 
 if __name__ == "__main__":

@@ -70,7 +70,9 @@ def readmes_below(
             missing.append(f"{name}/{repository.test_readme if repository else ''}")
         elif test_page != page:
             readmes.test[github_id] = read_readme(checkout, test_page, kind)
-    if missing and not (allow_missing and readmes.texts):
+    if allow_missing and not readmes.texts:
+        raise BadInput(f"{folder}: holds no README of any repository; expected REPOSITORY/README.md")
+    if missing and not allow_missing:
         raise BadInput(
             f"{folder}: without {', '.join(sorted(missing))}; add them, or say --allow_missing_readmes"
         )

@@ -62,6 +62,8 @@ def _repository(name: str, values: Any, path: Path) -> Repository:
         value = getattr(repository, key)
         if not isinstance(value, str) and not (value is None and key not in needed):
             raise BadInput(f"{where}: {key} is {value!r}; expected text")
+    if repository.url.startswith("-") or not repository.url.strip():
+        raise BadInput(f"{where}: url is {repository.url!r}; expected an address such as https://…")
     if not re.fullmatch(r"[0-9a-f]{40}", repository.commit):
         raise BadInput(f"{where}: commit is {repository.commit!r}; expected 40 hexadecimal digits, in quotes")
     if not re.fullmatch(r"[\w.-]+", name) or name in (".", ".."):

@@ -86,9 +86,11 @@ def parse_row(values: dict[str, Any], where: str) -> Row:
     if row.type not in (BASH, PYTHON):
         raise BadInput(f"{where}: type is {row.type!r}; expected {BASH!r} or {PYTHON!r}")
     try:
-        row.parameters()
+        parameters = row.parameters()
     except ValueError as error:
         raise BadInput(f"{where}: {error}; expected a dict literal such as {{'lr': '0.1'}}") from error
+    if any(_HALF_PAIR.search(text) for pair in parameters.items() for text in pair):
+        raise BadInput(f"{where}: arguments hold half of a surrogate pair, which is no text")
     return row
 
 

@@ -124,6 +124,7 @@ def _saved(folder: Path) -> Source:
 def _hub(name: str, revision: str | None) -> Source:
     """A data set of the hub at one commit, which the manifest then names: the one given, or the newest."""
     from datasets import load_dataset
+    from httpx2 import HTTPError  # what the hub's library lets through without a network
     from huggingface_hub import HfApi
 
     try:
@@ -131,7 +132,7 @@ def _hub(name: str, revision: str | None) -> Source:
         if revision is None or not _COMMIT.fullmatch(revision):
             commit = HfApi().dataset_info(name, revision=revision).sha
         found = load_dataset(name, revision=commit)
-    except (OSError, ValueError) as error:  # what the hub's and requests' errors are
+    except (OSError, ValueError, HTTPError) as error:
         raise BadInput(
             f"{name}: no file or folder here, and the hub gave no such data set ({_first_line(error)})"
         ) from error

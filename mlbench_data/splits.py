@@ -1,7 +1,7 @@
 """Making splits from pools of rows: chosen by hash, so that the order of the input decides nothing."""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 
 from mlbench_data.bad_input import BadInput
@@ -16,27 +16,23 @@ def split_pool(pool: list[Row], ood: Collection[str], test_share: float, seed: i
     """`full`, `quarter`, `id_train` and `ood_train` from any rows; those that came out empty are left out.
 
     All rows of the repositories `ood` (names in lower case) are ood_train. Of every other repository and
-    type, `test_share` of the rows is full, at least one; the rest is id_train. Rows of a repository that
-    have the same arguments stay on one side. Test rows come in the order of their keys, training rows mixed.
+    type, about `test_share` of the rows is full, at least one; the rest is id_train. Rows of a repository
+    that have the same arguments stay on one side. Test rows come in the order of their keys, training rows
+    mixed.
     """
-    groups: dict[tuple[str, str], dict[Asked, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, dict[Asked, list[Row]]] = defaultdict(lambda: defaultdict(list))
     of_ood: list[Row] = []
-    kind_of: dict[Asked, tuple[str, str]] = {}
     for row in sorted(pool, key=lambda row: row.key):
         if row.repository.lower() in ood:
             of_ood.append(row)
-            continue
-        kind = kind_of.setdefault(asked(row), (row.repository, row.type))
-        groups[kind][asked(row)].append(row)
+        else:
+            groups[row.repository][asked(row)].append(row)
     full: list[Row] = []
     id_train: list[Row] = []
     for parts in groups.values():
-        wanted = max(1, round(test_share * sum(map(len, parts.values()))))
-        taken = 0
-        for key in sorted(parts, key=lambda key: _rank(seed, "full", key)):
-            side = full if taken < wanted else id_train
-            side.extend(parts[key])
-            taken += len(parts[key])
+        tested = _tested(parts, test_share, seed)
+        for key, rows in parts.items():
+            (full if key in tested else id_train).extend(rows)
     full.sort(key=lambda row: row.key)
     splits = {
         "full": full,
@@ -45,6 +41,30 @@ def split_pool(pool: list[Row], ood: Collection[str], test_share: float, seed: i
         "ood_train": sorted(of_ood, key=lambda row: _rank(seed, "order", row.key)),
     }
     return {name: rows for name, rows in splits.items() if rows}
+
+
+def _tested(parts: dict[Asked, list[Row]], test_share: float, seed: int) -> set[Asked]:
+    """Which groups of one repository are for testing: in hash order while a type wants more rows.
+
+    A group that has twice as many rows of a type as are wanted is left to training, unless there is no other.
+    """
+    counts = {key: Counter(row.type for row in rows) for key, rows in parts.items()}
+    total = sum(counts.values(), Counter[str]())
+    wanted = {kind: max(1, round(test_share * number)) for kind, number in total.items()}
+    taken: Counter[str] = Counter()
+    chosen: set[Asked] = set()
+    ranked = sorted(parts, key=lambda key: _rank(seed, "full", key))
+    for key in ranked:
+        wants = any(taken[kind] < wanted[kind] for kind in counts[key])
+        if wants and all(taken[kind] + number <= 2 * wanted[kind] for kind, number in counts[key].items()):
+            chosen.add(key)
+            taken += counts[key]
+    for kind in sorted(wanted):
+        if not taken[kind]:
+            smallest = min((key for key in ranked if counts[key][kind]), key=lambda key: len(parts[key]))
+            chosen.add(smallest)
+            taken += counts[smallest]
+    return chosen
 
 
 def quarter_of(full: list[Row], seed: int) -> list[Row]:

@@ -78,6 +78,8 @@ def render_template(template: Template, tokenizer: Any, format: Literal["chat", 
     else:
         text = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:\n"
         start = [tokenizer.bos_token_id] if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else []
+    if [text.count(_README), text.count(_INSTRUCTION)] != [1, 1]:
+        raise BadInput("the model's chat template does not repeat its messages once each; use format: plain")
     before, rest = text.split(_README)
     between, after = rest.split(_INSTRUCTION)
     return Rendered(start, before, between, after)

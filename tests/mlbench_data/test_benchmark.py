@@ -1,5 +1,6 @@
 """A prepared benchmark gives back what was put in, and says what it does not have."""
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -95,6 +96,32 @@ def test_files_that_are_not_those_of_the_manifest_are_refused(benchmark: Benchma
     (benchmark.folder / "full.parquet").unlink()
     with pytest.raises(BadInput, match=r"names full\.parquet, which is not there; build the benchmark again"):
         open_benchmark(benchmark.folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"splits": []},
+        {"splits": {"full": None}},
+        {"splits": {"full": {"rows": "3", "sha256": "x"}}},
+        {"readmes": None},
+        {"readmes": {"7": {"file": 3, "sha256": "x"}}},
+        {"readmes": {"abc": {"file": "a", "sha256": "x"}}},
+        {"test_readmes": []},
+    ],
+)
+def test_an_edited_manifest_is_refused(benchmark: Benchmark, change: dict[str, object]) -> None:
+    write_json(benchmark.folder / "manifest.json", benchmark.manifest | change)
+    with pytest.raises(BadInput, match="not the manifest of a prepared benchmark"):
+        open_benchmark(benchmark.folder)
+
+
+def test_a_manifest_with_another_number_of_rows_is_refused(benchmark: Benchmark) -> None:
+    manifest = json.loads((benchmark.folder / "manifest.json").read_text())
+    manifest["splits"]["full"]["rows"] = 2
+    write_json(benchmark.folder / "manifest.json", manifest)
+    with pytest.raises(BadInput, match=r"full\.parquet: not what the benchmark's manifest"):
+        open_benchmark(benchmark.folder).rows("full")
 
 
 def test_parquet_has_the_hub_columns_and_whole_numbers(tmp_path: Path) -> None:

@@ -107,6 +107,20 @@ def test_a_pool_is_split_anew_whatever_its_order(tmp_path: Path, run_script: Run
         "full": 6, "quarter": 2, "id_train": 54, "ood_train": 30}  # fmt: skip
 
 
+def test_a_benchmark_that_has_a_quarter_can_be_split_anew(tmp_path: Path, run_script: RunScript) -> None:
+    """The quarter's rows are in full as well: they count once."""
+    (tmp_path / "pages").mkdir()
+    rows = [make_row(number) for number in range(40)]
+    write_rows(tmp_path / "full.jsonl", rows)
+    write_rows(tmp_path / "quarter.jsonl", rows[:10])
+    (tmp_path / "pages" / "tiny").mkdir()
+    (tmp_path / "pages" / "tiny" / "README.md").write_text("# Tiny")
+    run_script(BUILD, "--source", tmp_path, "--readmes", tmp_path / "pages", "--test_share", 0.25,
+               "--out", tmp_path / "out", check=True)  # fmt: skip
+    manifest = open_benchmark(tmp_path / "out").manifest
+    assert [manifest["splits"][name]["rows"] for name in ("full", "id_train")] == [10, 30]
+
+
 def test_real_rows_with_real_readmes(shared_data: Path, tmp_path: Path, run_script: RunScript) -> None:
     rows = shared_data / "mlbench" / "rows.jsonl"
     run_script(

@@ -1,7 +1,10 @@
 """Checkouts are at their commit, whole, and can be gone on with after a kill."""
 
+import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -112,3 +115,29 @@ def test_a_name_that_is_not_described_is_one_line(tmp_path: Path, run_script: Ru
     assert not (tmp_path / "out").exists()
     with pytest.raises(BadInput):
         chosen_repositories(read_repositories(), ["dgll"])
+
+
+def test_a_git_that_outlives_its_killed_parent_is_waited_for(tmp_path: Path, repository: Repository) -> None:
+    """Else the next run would take away the locks of one that is still fetching."""
+    (tmp_path / "bin").mkdir()
+    real = shutil.which("git")
+    slow = tmp_path / "bin" / "git"
+    slow.write_text(
+        f'#!/bin/sh\ncase "$*" in *fetch*) echo $$ > {tmp_path}/fetching; sleep 3;; esac\nexec {real} "$@"\n'
+    )
+    slow.chmod(0o755)
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom mlbench_data.checkout import checkout\n"
+        "from mlbench_data.repositories import Repository\n"
+        "checkout(Repository('tiny', sys.argv[1], sys.argv[2], 'text', 'test'), Path(sys.argv[3]), 60)\n"
+    )
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = [sys.executable, "-c", program, repository.url, repository.commit, str(tmp_path / "out")]
+    killed = subprocess.Popen(command, env=environment)
+    while not (tmp_path / "fetching").exists():
+        time.sleep(0.02)
+    killed.kill()
+    killed.wait()
+    started = time.monotonic()
+    assert (checkout(repository, tmp_path / "out", 60) / "README.md").read_text() == "first"
+    assert time.monotonic() - started > 1, "the git of the killed run was still at work"

@@ -142,3 +142,25 @@ def test_the_hash_of_a_value_does_not_depend_on_the_order_of_keys(tmp_path: Path
 def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLBENCH_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "nothing"])
+def test_what_is_no_plain_file_is_never_replaced(tmp_path: Path, kind: str) -> None:
+    """A device under the name would be destroyed."""
+    path = tmp_path / "out"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    with pytest.raises(BadInput, match=r"not a plain file|not a place for a file"):
+        write_json("" if kind == "nothing" else path, 1)
+    assert [item.name for item in tmp_path.iterdir()] == ([] if kind == "nothing" else ["out"])
+
+
+def test_a_link_keeps_pointing_at_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "there" / "value.json")
+    write_json(tmp_path / "link.json", 1)
+    assert (tmp_path / "link.json").is_symlink()
+    assert read_json(tmp_path / "there" / "value.json", "a number") == 1

@@ -49,6 +49,7 @@ def test_a_file_of_ones_own_adds_and_overrides(tmp_path: Path) -> None:
         (OWN.replace("role: test", "role: test, readme: ../../etc/passwd"), "is not inside the repository"),
         (OWN.replace("'" + "a" * 40 + "'", "1234567"), "commit is 1234567; expected text"),
         ("mine: [\n", "not YAML"),
+        (OWN.replace("https://example.org/mine", "--upload-pack=touch x;"), "expected an address such as"),
     ],
 )
 def test_a_wrong_description_says_what_is_wrong(tmp_path: Path, text: str, error: str) -> None:

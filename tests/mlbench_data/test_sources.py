@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
+import httpx2
 import huggingface_hub
 import pytest
 from datasets import Dataset, DatasetDict
@@ -130,11 +131,15 @@ def test_the_hub_is_asked_for_one_commit_which_the_source_names(
     assert asked == [("super-dainiu/ml-bench", "1" * 40), ("super-dainiu/ml-bench", "2" * 40)]
 
 
-def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionError("cannot reach the hub\nat all"), httpx2.ConnectError("Name or service not known")],
+)
+def test_a_hub_that_does_not_answer_is_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def offline(*_: object, **__: object) -> None:
-        raise ConnectionError("cannot reach the hub\nat all")
+        raise error
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
     with pytest.raises(
@@ -159,6 +164,15 @@ def test_an_earlier_benchmark_is_replaced(tmp_path: Path) -> None:
     assert open_benchmark(out).rows("full") == ROWS[:2]
     assert open_benchmark(out).readme(ROWS[0], "full") == "Another page."
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_benchmark_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    write(tmp_path / "out", ROWS)
+    (tmp_path / "out" / "readmes" / "notes.txt").write_text("mine")
+    before = bytes_below(tmp_path)
+    with pytest.raises(BadInput, match=r"out: not empty and not a prepared benchmark"):
+        write(tmp_path / "out", ROWS)
+    assert bytes_below(tmp_path) == before
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def test_rows_with_the_same_arguments_stay_on_one_side() -> None:
     assert not {asked(row) for row in splits["full"]} & {asked(row) for row in splits["id_train"]}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_many_rows_with_the_same_arguments_do_not_swamp_the_test_rows(seed: int) -> None:
+    """A hundred rows without arguments are one group; both types are tested all the same."""
+    same = [
+        make_row(number, arguments="{}", type=PYTHON if number % 2 else make_row().type)
+        for number in range(100)
+    ]
+    full = split_pool([*same, *(make_row(number) for number in range(100, 200))], set(), 0.04, seed)["full"]
+    assert {row.type for row in full} >= {make_row().type}
+    alone = split_pool([*(make_row(number) for number in range(100)), *(
+        make_row(number, type=PYTHON) for number in range(100, 200))], set(), 0.04, seed)["full"]  # fmt: skip
+    assert len(alone) == 8
+    assert {row.type for row in alone} == {PYTHON, make_row().type}
+
+
 def test_the_order_of_the_pool_decides_nothing_and_the_seed_does() -> None:
     shuffled = pool()
     random.Random(0).shuffle(shuffled)
