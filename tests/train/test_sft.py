@@ -137,7 +137,7 @@ def test_dry_run_plans_and_writes_nothing(
     out = tmp_path / "planned"
     done = run_script(*arguments(tokenizer_model, out, "--dry_run"), check=True)
     assert "248 for training, 8 for evaluation loss" in done.stdout
-    assert "30 of 2 packs" in done.stdout
+    assert "37 of 2 packs" in done.stdout
     assert not out.exists()
 
 
