@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
+import numpy as np
+
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
 from mlbench_data.budget import Cut, DoesNotFit, Policy, fit, fit_as_the_paper
@@ -40,6 +42,11 @@ class Prompt:
     def token_ids(self) -> list[int]:
         """The whole prompt."""
         return (self.start[: self.readme_end] + self.rest).tolist()
+
+    @property
+    def ids(self) -> Any:
+        """The whole prompt as a numpy array of int32, to be compared with others."""
+        return np.frombuffer(self.start[: self.readme_end] + self.rest, np.int32)
 
     def __len__(self) -> int:
         return self.readme_end + len(self.rest)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, write_json
-from train.adapters import ADAPTER_FILES
+from train.trained import ADAPTER_FILES
 
 RUN_FILE = "training.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")

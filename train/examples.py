@@ -20,6 +20,9 @@ class Example:
         """Prompt and answer."""
         return self.prompt.token_ids + self.answer_ids
 
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.answer_ids)
+
 
 def make_examples(rows: list[Row], benchmark: Benchmark, split: str, builder: PromptBuilder) -> list[Example]:
     """An example for each row of a split, in order. Raises BadInput naming a row with too long an answer."""

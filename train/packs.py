@@ -1,97 +1,143 @@
-"""Rows that share a README, trained together: their common prefix is read once.
+"""Packs: what goes through the model in one forward pass, and their order over a whole run.
 
-A pack is one prefix and a branch for each row. The prefix's keys and values are computed once and repeated
-for the branches, with gradients, so that loss and gradients equal those of separate sequences. With
-MiniBench's oracle segments that saves half of the tokens; with whole READMEs it saves nearly all of them.
+A pack is one sequence of groups: each group's prefix, then its branches, one after another, without padding.
+train/prefix_attention.py lets every branch see its own prefix and itself only.
 """
 
+import math
+import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import Trainer
 
 from train.examples import Example
+from train.groups import Group, make_groups, single_groups
+from train.prefix_attention import Layout
 
 IGNORED = -100  # the label that the loss skips
+
+Mixing = Literal["spread", "shuffled"]
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """How large packs are and how they are mixed; the same words as in TrainConfig."""
+
+    batch_size: int
+    group_size: int
+    pack_tokens: int
+    prefix_sharing: bool = True
+    mixing: Mixing = "spread"
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Examples whose prompts begin with the same `prefix` tokens; 0 where nothing is shared."""
+    """Groups that are computed in one forward pass. What is not `counted` has no labels: it only keeps a
+    process busy while the others compute theirs.
+    """
 
-    prefix: int
-    examples: list[Example]
+    groups: list[Group]
+    counted: bool = True
+
+    @property
+    def examples(self) -> list[Example]:
+        """The rows, in the order of their branches."""
+        return [example for group in self.groups for example in group.examples]
 
     @property
     def tokens(self) -> int:
-        """Tokens that a forward pass computes, padding aside."""
-        return self.prefix + sum(len(example.token_ids) - self.prefix for example in self.examples)
+        """Tokens that a forward pass computes."""
+        return sum(group.tokens for group in self.groups)
+
+    @property
+    def layout(self) -> Layout:
+        """Who may see whom."""
+        return Layout(tuple((group.prefix, group.branches) for group in self.groups))
 
 
-def make_packs(examples: list[Example], rows: int, share: bool) -> list[Pack]:
-    """Packs of at most `rows` examples; with `share`, of examples with the same README tokens.
+def training_packs(
+    examples: list[Example], settings: PackSettings, epochs: float, most: int | None = None
+) -> list[Pack]:
+    """The packs of a whole run in their order: of `epochs`, or the first `most`, whatever the epochs.
 
-    The order is that of the packs' first examples.
+    Every epoch groups and mixes anew, by seed and epoch; the last one may be a part of one.
     """
-    if not share:
-        return [Pack(0, examples[start : start + rows]) for start in range(0, len(examples), rows)]
-    open_packs: dict[tuple[int, ...], Pack] = {}
-    packs = []
-    for example in examples:
-        prefix = tuple(example.token_ids[: example.prompt.readme_end])
-        pack = open_packs.get(prefix)
-        if pack is None or len(pack.examples) == rows:
-            pack = open_packs[prefix] = Pack(len(prefix), [])
-            packs.append(pack)
-        pack.examples.append(example)
+    packs: list[Pack] = []
+    epoch = 0
+    while len(packs) < most if most is not None else epoch < epochs:
+        made = epoch_packs(examples, settings, epoch)
+        share = 1.0 if most is not None else min(1.0, epochs - epoch)
+        packs += made[: math.ceil(len(made) * share)]
+        epoch += 1
+    return packs[:most]
+
+
+def epoch_packs(examples: list[Example], settings: PackSettings, epoch: int = 0) -> list[Pack]:
+    """Every example once."""
+    chance = random.Random(f"{settings.seed} {epoch}")
+    if settings.prefix_sharing:
+        rows = min(settings.group_size, settings.batch_size)
+        groups = make_groups(examples, rows, settings.pack_tokens, chance)
+    else:
+        groups = single_groups(examples, chance)
+    mixed = spread(groups, chance) if settings.mixing == "spread" else chance.sample(groups, len(groups))
+    return _filled(mixed, settings.batch_size, settings.pack_tokens)
+
+
+def spread(groups: list[Group], chance: random.Random) -> list[Group]:
+    """The groups with those of one repository evenly over the epoch, at places that `chance` shifts."""
+    by_repository: dict[str, list[Group]] = {}
+    for group in chance.sample(groups, len(groups)):
+        by_repository.setdefault(group.examples[0].prompt.row.repository, []).append(group)
+    placed = [
+        ((place + chance.random()) / len(alike), group)
+        for alike in by_repository.values()
+        for place, group in enumerate(alike)
+    ]
+    return [group for _, group in sorted(placed, key=lambda pair: pair[0])]
+
+
+def padded(packs: list[Pack], processes: int) -> list[Pack]:
+    """As many packs for every process: the last round is filled with packs that do not count."""
+    missing = -len(packs) % processes
+    return packs + [Pack(packs[0].groups[:1], counted=False)] * missing
+
+
+def _filled(groups: list[Group], rows: int, tokens: int) -> list[Pack]:
+    packs: list[Pack] = []
+    for group in groups:
+        last = packs[-1] if packs else None
+        if last and len(last.examples) + len(group.examples) <= rows and last.tokens + group.tokens <= tokens:
+            last.groups.append(group)
+        else:
+            packs.append(Pack([group]))
     return packs
 
 
-@dataclass(frozen=True)
-class PackCollator:
-    """A pack as tensors. Branches are padded on the left, so that answers end together and the head runs on
-    the last positions only.
-
-    With answers of at most A tokens, `logits_to_keep` is A + 1: the prompt's last token predicts the first
-    answer token. At 8,192 tokens this saves the logits of thousands of prompt positions.
+def collate(packs: list[Pack]) -> dict[str, Any]:
+    """One pack as tensors: input_ids and position_ids (1, T), and for the A answer tokens their labels (A)
+    and the positions (A) that predict them, which are all that the model's head is needed for.
     """
-
-    pad_token_id: int
-
-    def __call__(self, packs: list[Pack]) -> dict[str, Any]:
-        """input_ids and position_ids (rows, L), attention_mask (rows, prefix + L), labels (rows, A + 1)."""
-        [pack] = packs
-        branches = [example.token_ids[pack.prefix :] for example in pack.examples]
-        length = max(map(len, branches))
-        kept = max(len(example.answer_ids) for example in pack.examples) + 1
-        input_ids = torch.full((len(branches), length), self.pad_token_id)
-        mask = torch.zeros((len(branches), length), dtype=torch.long)
-        labels = torch.full((len(branches), kept), IGNORED)
-        for row, (branch, example) in enumerate(zip(branches, pack.examples, strict=True)):
-            input_ids[row, length - len(branch) :] = torch.tensor(branch)
-            mask[row, length - len(branch) :] = 1
-            labels[row, kept - len(example.answer_ids) :] = torch.tensor(example.answer_ids)
-        batch: dict[str, Any] = {
-            "input_ids": input_ids,
-            "position_ids": pack.prefix + (mask.cumsum(1) - 1).clamp(min=0),
-            "attention_mask": torch.cat([mask.new_ones((len(branches), pack.prefix)), mask], 1),
-            "labels": labels,
-            "logits_to_keep": kept,
-        }
-        if pack.prefix:
-            batch["prefix_ids"] = torch.tensor([pack.examples[0].token_ids[: pack.prefix]])
-        return batch
-
-
-class PackTrainer(Trainer):
-    """transformers' Trainer for packs: reads the prefix, then all branches over its cache."""
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **more: Any) -> Any:
-        """The loss of a pack's branches; gradients reach the prefix through its keys and values."""
-        prefix_ids = inputs.pop("prefix_ids", None)
-        if prefix_ids is not None:
-            read = model(input_ids=prefix_ids, use_cache=True, logits_to_keep=1)
-            read.past_key_values.batch_repeat_interleave(len(inputs["input_ids"]))
-            inputs = {**inputs, "past_key_values": read.past_key_values}
-        return super().compute_loss(model, inputs, *rest, **more)
+    [pack] = packs
+    ids: list[int] = []
+    positions: list[int] = []
+    predicting: list[int] = []
+    labels: list[int] = []
+    for group in pack.groups:
+        ids += group.examples[0].token_ids[: group.prefix]
+        positions += range(group.prefix)
+        for example in group.examples:
+            ids += example.token_ids[group.prefix :]
+            positions += range(group.prefix, len(example))
+            answer = len(example.answer_ids)
+            predicting += range(len(ids) - answer - 1, len(ids) - 1)
+            labels += example.answer_ids if pack.counted else [IGNORED] * answer
+    return {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
+        "logits_to_keep": torch.tensor(predicting),
+        "labels": torch.tensor(labels),
+        "layout": pack.layout,
+    }

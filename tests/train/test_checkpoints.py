@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mlbench_data.bad_input import BadInput
-from train.adapters import ADAPTER_FILES
 from train.checkpoints import claim_folder, finish_run, is_finished, last_checkpoint
+from train.trained import ADAPTER_FILES
 
 IDENTITY = {"model": "tiny"}
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model
 from tests.helpers import RunScript, error_line, kill_when
-from train.adapters import AdapterNotSaved, add_lora, save_adapter
+from train.network import Lora, add_lora
+from train.trained import NotSaved, save_trained, trained_tensors
 
 
 def arguments(model: Model, out: Path, *more: object) -> list[str]:
@@ -137,7 +139,7 @@ def test_dry_run_plans_and_writes_nothing(
     out = tmp_path / "planned"
     done = run_script(*arguments(tokenizer_model, out, "--dry_run"), check=True)
     assert "248 for training, 8 for evaluation loss" in done.stdout
-    assert "37 of 2 packs" in done.stdout
+    assert "34 of 1 packs" in done.stdout
     assert not out.exists()
 
 
@@ -165,8 +167,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_an_adapter_that_was_not_trained_is_not_saved_quietly(tokenizer_model: Model, tmp_path: Path) -> None:
     """Zero B matrices mean that no gradient arrived: FSDP with the wrong checkpointing does that silently."""
     base = AutoModelForCausalLM.from_pretrained(tokenizer_model.location, dtype=torch.float32)
-    with pytest.raises(AdapterNotSaved, match="every lora_B tensor is zero"):
-        save_adapter(add_lora(base, 4, 8, 0.0, "all-linear"), tmp_path)
+    model = add_lora(base, Lora(4, 8))
+    with pytest.raises(NotSaved, match="every lora_B tensor is zero"):
+        save_trained(model, trained_tensors(model), tmp_path)
     assert not (tmp_path / "adapter_model.safetensors").exists()
 
 
@@ -174,13 +177,16 @@ def test_an_adapter_that_was_saved_without_tensors_is_noticed(
     tokenizer_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = AutoModelForCausalLM.from_pretrained(tokenizer_model.location, dtype=torch.float32)
-    model = add_lora(base, 4, 8, 0.0, "all-linear")
+    model = add_lora(base, Lora(4, 8))
     save = model.save_pretrained
 
-    def save_nothing(folder: str) -> None:
-        save(folder)
+    def save_nothing(folder: str, **more: Any) -> None:
+        save(folder, **more)
         save_file({}, Path(folder) / "adapter_model.safetensors")
 
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
     monkeypatch.setattr(model, "save_pretrained", save_nothing)
-    with pytest.raises(AdapterNotSaved, match="0 tensors saved"):
-        save_adapter(model, tmp_path)
+    with pytest.raises(NotSaved, match="0 tensors saved"):
+        save_trained(model, trained_tensors(model), tmp_path)

@@ -1,0 +1,146 @@
+"""The settings of a training run: the whole command line of train/sft.py."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mlbench_data.bad_input import BadInput
+from mlbench_data.budget import Policy
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What to train on, how, and where to."""
+
+    benchmark: str = "mini"
+    """mini (embedded) or a folder made by mlbench_data/build.py."""
+    split: Literal["id_train", "ood_train"] = "id_train"
+    """Training rows of the test repositories (id_train) or of other repositories (ood_train)."""
+    task: Literal[1, 2, 3] = 3
+    """What the model reads: 1 raw README, 2 BM25 window, 3 oracle segment."""
+    model: str = "smollm2-135m"
+    """A name of configs/models, a folder with weights, or a hub id."""
+    output_dir: str = "runs/sft/smollm2-135m-id-task3"
+    """Where the adapter, checkpoints and logs go; give it to infer/generate.py as --adapter."""
+    prompt_template: str | None = None
+    """A prompt template file; the project's own if not given."""
+    answer_tokens: int = 256
+    """Tokens kept free for the answer; sample with the same number to cut READMEs alike."""
+    budget: Policy = "readme"
+    """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
+    windows: list[int] = field(default_factory=lambda: [10, 1, 1000])
+    """Task 2: sentences in a window, sentences from one window's start to the next, most sentences read."""
+    max_rows: int | None = None
+    """Use the first rows of the split only; all if not given."""
+    eval_rows: int = 16
+    """The split's last rows, kept out of training to measure evaluation loss."""
+    epochs: float = 1.0
+    """Passes over the training rows."""
+    max_steps: int | None = None
+    """Stop after this many optimizer steps, whatever the epochs."""
+    batch_size: int = 8
+    """Most rows a device in one forward pass."""
+    group_size: int = 4
+    """Most rows of one forward pass that share a prefix: the more, the faster, and the less mixed."""
+    pack_tokens: int = 16384
+    """Most tokens computed in one forward pass (a longer row goes alone): lower it if memory runs out."""
+    prefix_sharing: bool = True
+    """Compute what prompts begin with once for all rows of a group; false computes it for every row."""
+    mixing: Literal["spread", "shuffled"] = "spread"
+    """Order of the groups: each repository's evenly over the epoch, or by chance alone."""
+    gradient_accumulation: int = 1
+    """Forward passes in one optimizer step."""
+    learning_rate: float = 2e-4
+    """Peak learning rate."""
+    warmup: float = 0.1
+    """Share of the steps over which the learning rate rises."""
+    scheduler: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    """How the learning rate falls after that."""
+    weight_decay: float = 0.0
+    """AdamW weight decay."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    method: Literal["lora", "full"] = "lora"
+    """Train LoRA matrices, or all weights."""
+    quantization: Literal["none", "nf4", "int8"] = "none"
+    """Keep the frozen weights in 4 or 8 bits (QLoRA), by bitsandbytes; with lora only."""
+    lora_rank: int = 16
+    """Rank of the LoRA matrices."""
+    lora_alpha: int = 32
+    """LoRA scale: updates are multiplied by alpha / rank."""
+    lora_dropout: float = 0.0
+    """Dropout before the LoRA matrices."""
+    lora_targets: list[str] | None = None
+    """Names of the layers that get LoRA matrices; those of the model's card if not given."""
+    rslora: bool = False
+    """Scale by alpha / sqrt(rank) instead, which keeps high ranks learning."""
+    dora: bool = False
+    """Learn the weights' magnitudes as well (DoRA): closer to full fine-tuning, slower."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Weights and arithmetic; auto is bfloat16 on a GPU and float32 on a CPU, whose bfloat16 is slow."""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    save_steps: int = 10
+    """Steps between checkpoints."""
+    eval_steps: int = 10
+    """Steps between evaluations."""
+    logging_steps: int = 1
+    """Steps between log lines."""
+    wandb: bool = False
+    """Log to Weights & Biases as well, which must be installed and signed in."""
+    resume: bool = True
+    """Continue from the last checkpoint in output_dir; false starts over."""
+    dry_run: bool = False
+    """Print model, rows, tokens, steps and memory, and write nothing."""
+    trust_remote_code: bool = False
+    """Allow the model's own python code to run."""
+    seed: int = 0
+    """Seeds LoRA's start and the order of rows."""
+
+
+NOT_IDENTITY = (
+    "output_dir",
+    "resume",
+    "dry_run",
+    "save_steps",
+    "eval_steps",
+    "logging_steps",
+    "benchmark",
+    "wandb",
+)
+"""Where results go and how often: none of these changes what is learned."""
+
+_POSITIVE = (
+    "answer_tokens",
+    "batch_size",
+    "group_size",
+    "pack_tokens",
+    "gradient_accumulation",
+    "learning_rate",
+    "lora_rank",
+    "lora_alpha",
+    "epochs",
+    "max_steps",
+    "max_rows",
+    "max_grad_norm",
+    "save_steps",
+    "eval_steps",
+    "logging_steps",
+)
+
+
+def check_config(config: TrainConfig) -> None:
+    """Raises BadInput for values that cannot be meant."""
+    for name in _POSITIVE:
+        value: Any = getattr(config, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise BadInput(f"{name} is {value}; expected a number above 0")
+    if not 0 <= config.seed < 2**32 or not 0 <= config.lora_dropout < 1:
+        raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
+    if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
+        raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
+    if config.method == "full" and config.quantization != "none":
+        raise BadInput(f"quantization is {config.quantization}: quantized weights are not trained; use lora")
+    if config.method == "full" and (config.rslora or config.dora or config.lora_targets):
+        raise BadInput("rslora, dora and lora_targets go with method lora")
+    if config.dora and config.quantization == "int8":
+        raise BadInput("dora needs the weights' norms, which int8 does not give; use nf4 or none")

@@ -1,0 +1,128 @@
+"""What is trained: the base model, quantized or not, with LoRA matrices on it or as it is."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from mlbench_data.bad_input import BadInput, JobFailed
+from mlbench_data.models import Model
+from train import prefix_attention
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+Quantization = Literal["none", "nf4", "int8"]
+
+
+@dataclass(frozen=True)
+class Lora:
+    """LoRA (Hu et al. 2021). `rslora` scales by alpha / sqrt(rank) (Kalajdzievski 2023), `dora` learns
+    magnitudes as well (Liu et al. 2024).
+    """
+
+    rank: int
+    alpha: int
+    dropout: float = 0.0
+    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    rslora: bool = False
+    dora: bool = False
+
+
+class SurprisingNetwork(JobFailed):
+    """The loaded model is not of the precision that was asked for."""
+
+
+def load_network(
+    model: Model,
+    dtype: torch.dtype,
+    quantization: Quantization = "none",
+    lora: Lora | None = None,
+    activation_checkpointing: bool = False,
+    trust_remote_code: bool = False,
+) -> Any:
+    """The base model from safetensors, ready for packs; with fresh LoRA matrices, or all of it trainable if
+    `lora` is None. Raises BadInput if it cannot be loaded or has no such modules.
+    """
+    try:
+        network = AutoModelForCausalLM.from_pretrained(
+            model.location,
+            revision=model.revision,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            attn_implementation="flex_attention" if torch.cuda.is_available() else prefix_attention.NAME,
+            quantization_config=_quantized(quantization, dtype),
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
+    _check_precision(network, dtype, quantization)
+    if lora is not None:
+        network = add_lora(network, lora)  # type: ignore[assignment]
+    if activation_checkpointing:
+        network.enable_input_require_grads()  # frozen embeddings would leave nothing to differentiate
+    return network
+
+
+def add_lora(network: Any, lora: Lora) -> PeftModel:
+    """The model with fresh LoRA matrices; all other weights are frozen. Raises BadInput for targets that it
+    does not have and for a rank larger than a layer.
+    """
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        use_rslora=lora.rslora,
+        use_dora=lora.dora,
+    )
+    linear = _linear_layers(network)
+    if isinstance(targets, list) and (unknown := sorted(set(targets) - linear.keys())):
+        raise BadInput(
+            f"lora_targets: no layer is named {', '.join(unknown)}; the model has {', '.join(linear)}"
+        )
+    targeted = linear if isinstance(targets, str) else {name: linear[name] for name in targets}
+    name, width = min(targeted.items(), key=lambda item: item[1])
+    if lora.rank > width:
+        raise BadInput(f"lora_rank is {lora.rank}; {name} is {width} wide, so at most {width}")
+    return get_peft_model(network, config)
+
+
+def _linear_layers(network: Any) -> dict[str, int]:
+    """The names of the layers that LoRA can sit on, and the smaller side of each."""
+    head = network.get_output_embeddings()
+    found: dict[str, int] = {}
+    for path, module in network.named_modules():
+        if hasattr(module, "in_features") and module is not head:
+            name = path.rsplit(".", 1)[-1]
+            width = min(module.in_features, module.out_features)
+            found[name] = min(width, found.get(name, width))
+    return found
+
+
+def _quantized(quantization: Quantization, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    if quantization == "none":
+        return None
+    if quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_quant_storage=dtype,  # FSDP shards only what has the model's own type
+    )
+
+
+def _check_precision(network: Any, dtype: torch.dtype, quantization: Quantization) -> None:
+    """Raises SurprisingNetwork if a weight has another type, or if nothing was quantized though asked for."""
+    for name, parameter in network.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype != dtype and quantization != "int8":
+            raise SurprisingNetwork(f"{name} was loaded as {parameter.dtype}; {dtype} was asked for")
+    if quantization != "none" and not (network.is_loaded_in_4bit or network.is_loaded_in_8bit):
+        raise SurprisingNetwork(f"no layer was quantized; {quantization} was asked for")

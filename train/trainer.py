@@ -1,0 +1,125 @@
+"""transformers' Trainer for packs: one forward pass a pack, loss on answer tokens, the order as given."""
+
+import math
+import time
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask
+from transformers import Trainer, TrainingArguments
+
+from mlbench_data.bad_input import JobFailed
+from train.packs import IGNORED, Pack, collate, padded
+from train.prefix_attention import Layout, may_see
+
+
+class NotLearning(JobFailed):
+    """A step that cannot teach anything: no labels, or a loss that is no number."""
+
+
+class PackTrainer(Trainer):
+    """Trains on packs in their order.
+
+    A step's loss is the mean over all its answer tokens, on all processes; the evaluation loss is the mean
+    over all evaluation tokens, however they are packed.
+    """
+
+    def __init__(self, network: Any, arguments: TrainingArguments, packs: list[Pack], evaluation: list[Pack]):
+        processes = arguments.world_size
+        super().__init__(
+            model=network,
+            args=arguments,
+            train_dataset=padded(packs, processes),
+            eval_dataset=padded(evaluation, processes) if evaluation else None,
+            data_collator=_batch,
+        )
+        self.throughput = Throughput(packs, processes * arguments.gradient_accumulation_steps)
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The pack's share of the step's mean loss; times the processes, whose gradients are averaged."""
+        summed = self._summed_loss(model, inputs)
+        return summed * self.accelerator.num_processes / num_items_in_batch
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """One forward and backward pass. Raises NotLearning where it can teach nothing."""
+        step = self.state.global_step + 1
+        if num_items_in_batch == 0:
+            raise NotLearning(f"step {step}: no token has a label; every answer is masked")
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if not torch.isfinite(loss):
+            raise NotLearning(f"step {step}: the loss is {loss.item()}; lower learning_rate, or use float32")
+        return loss
+
+    def evaluate(self, *unused: Any, **more: Any) -> dict[str, float]:
+        """The mean loss over all tokens of the evaluation answers."""
+        model = self.model_wrapped
+        model.eval()
+        packs: Any = self.eval_dataset
+        total = torch.zeros(2, device=self.args.device, dtype=torch.float64)
+        for pack in packs[self.args.process_index :: self.args.world_size]:
+            inputs = self._prepare_inputs(_batch([pack]))
+            counted = (inputs["labels"] != IGNORED).sum()
+            with torch.no_grad(), self.compute_loss_context_manager():
+                total += torch.stack([self._summed_loss(model, inputs).double(), counted.double()])
+        summed, count = self.accelerator.reduce(total, "sum").tolist()
+        metrics = {"eval_loss": summed / count}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
+        """Adds what the steps since the last line cost."""
+        if "loss" in logs:
+            logs |= self.throughput.since_last(self.state.global_step)
+        super().log(logs, start_time)
+
+    def _summed_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        labels = inputs.pop("labels")
+        inputs.pop("shift_labels")
+        if labels.is_cuda:
+            inputs["attention_mask"] = _block_mask(inputs.pop("layout"), inputs["input_ids"])
+        logits = model(**inputs, use_cache=False).logits
+        return F.cross_entropy(logits[0].float(), labels, ignore_index=IGNORED, reduction="sum")
+
+
+class Throughput:
+    """Tokens a second. `tokens` are computed, `row_tokens` are those of separate sequences."""
+
+    def __init__(self, packs: list[Pack], packs_per_step: int) -> None:
+        starts = range(0, len(packs), packs_per_step)
+        steps = [packs[start : start + packs_per_step] for start in starts]
+        self.computed = [sum(pack.tokens for pack in step) for step in steps]
+        self.rows = [sum(len(row) for pack in step for row in pack.examples) for step in steps]
+        self.step = 0
+        self.clock = time.monotonic()
+
+    def start(self, step: int) -> None:
+        """Training begins, or goes on, after `step` steps."""
+        self.step, self.clock = step, time.monotonic()
+
+    def since_last(self, step: int) -> dict[str, float]:
+        """Speeds since the last call."""
+        now = time.monotonic()
+        seconds = max(now - self.clock, 1e-9)
+        computed, rows = (sum(counts[self.step : step]) for counts in (self.computed, self.rows))
+        self.step, self.clock = step, now
+        return {
+            "tokens": sum(self.computed[:step]),
+            "tokens_per_second": round(computed / seconds, 1),
+            "row_tokens_per_second": round(rows / seconds, 1),
+            "useful_token_ratio": round(rows / computed, 3) if computed else math.nan,
+        }
+
+
+def _batch(packs: list[Pack]) -> dict[str, Any]:
+    """A pack as the Trainer takes it, which counts a step's labels under this name."""
+    batch = collate(packs)
+    return {**batch, "shift_labels": batch["labels"]}
+
+
+def _block_mask(layout: Layout, ids: torch.Tensor) -> Any:
+    length = ids.shape[1]
+    return create_block_mask(may_see(layout, ids.device), None, None, length, length, device=ids.device)
