@@ -27,12 +27,13 @@ class Example:
 def make_examples(rows: list[Row], benchmark: Benchmark, split: str, builder: PromptBuilder) -> list[Example]:
     """An example for each row of a split, in order. Raises BadInput naming a row with too long an answer."""
     return [
-        _example(row, readme_for(builder.task, row, benchmark, split, builder.windows), builder)
+        make_example(row, readme_for(builder.task, row, benchmark, split, builder.windows), builder)
         for row in rows
     ]
 
 
-def _example(row: Row, readme: str, builder: PromptBuilder) -> Example:
+def make_example(row: Row, readme: str, builder: PromptBuilder) -> Example:
+    """One row with the README text that it reads. Raises BadInput if its answer is too long."""
     answer = builder.tokenizer(
         answer_text(row), add_special_tokens=False, split_special_tokens=True
     ).input_ids
