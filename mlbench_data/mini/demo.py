@@ -9,16 +9,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mlbench_data.cli import run_script
 from mlbench_data.files import PROJECT_ROOT, make_folder, read_json, write_json
+from mlbench_data.prompts import TASKS, TaskNumber
 
 
 @dataclass(frozen=True)
 class DemoConfig:
     """How much to do, and where to."""
 
+    task: Literal[1, 3] = 3
+    """What the model reads: 1 whole READMEs, 3 the oracle segment."""
     out: str = "runs/demo"
     """Folder for everything that the demo makes; a relative one is below the project's."""
     max_new_tokens: int = 96
@@ -33,23 +36,25 @@ class Contestant:
     trained_on: str | None
 
 
-CONTESTANTS = (Contestant("raw", None), Contestant("id", "id_train"), Contestant("ood", "ood_train"))
-MODEL, TASK, SPLIT = "smollm2-135m", 3, "full"
+RAW, ID, OOD = Contestant("raw", None), Contestant("id", "id_train"), Contestant("ood", "ood_train")
+CONTESTANTS = {1: (RAW, ID), 3: (RAW, ID, OOD)}
+MODEL = "smollm2-135m"
 
 
 def main(config: DemoConfig) -> int:
-    """Builds MiniBench, trains on ID and on OOD rows, samples, runs the candidates, and prints a table."""
+    """Builds MiniBench, trains on ID rows (and OOD rows in task 3), samples, runs the candidates, and prints a table."""
     os.chdir(PROJECT_ROOT)  # the commands that are printed can be repeated there
     out = make_folder(config.out)
     stages = Stages(out / "seconds.json")
     benchmark = str(out / "benchmark")
     if not (out / "benchmark" / "manifest.json").exists():
         stages.run("build", ["mlbench_data/build.py", "--source", "mini", "--out", benchmark])
-    for contestant in CONTESTANTS:
+    contestants = CONTESTANTS[config.task]
+    for contestant in contestants:
         compete(config, contestant, benchmark, out, stages)
-    table = [table_row(contestant, out, stages) for contestant in CONTESTANTS]
+    table = [table_row(config.task, contestant, out, stages) for contestant in contestants]
     write_json(out / "table.json", table)
-    reports = [str(out / "results" / contestant.name) for contestant in CONTESTANTS]
+    reports = [str(out / "results" / contestant.name) for contestant in contestants]
     stages.run("report", ["eval/report.py", *reports, "--out", str(out / "report.html")])
     print_table(table, stages)
     print(f"\ntable.json and report.html are in {out}")
@@ -61,9 +66,9 @@ def compete(config: DemoConfig, contestant: Contestant, benchmark: str, out: Pat
     name = contestant.name
     candidates = str(out / "candidates" / f"{name}.jsonl")
     adapter = str(out / "adapters" / name)
-    shared = ["--benchmark", benchmark, "--model", MODEL, "--task", str(TASK)]
+    shared = ["--benchmark", benchmark, "--model", MODEL, "--task", str(config.task)]
     if contestant.trained_on is not None:
-        recipe = ["--config", f"configs/train/{MODEL}-{name}-task{TASK}.yaml"]
+        recipe = ["--config", f"configs/train/{MODEL}-{name}-task{config.task}.yaml"]
         stages.run(f"train {name}", ["train/sft.py", *recipe, *shared, "--output_dir", adapter])
     with_adapter = ["--adapter", adapter] if contestant.trained_on else []
     length = ["--max_new_tokens", str(config.max_new_tokens)]
@@ -111,7 +116,7 @@ class Stages:
         write_json(self.path, self.seconds)
 
 
-def table_row(contestant: Contestant, out: Path, stages: Stages) -> dict[str, Any]:
+def table_row(task: TaskNumber, contestant: Contestant, out: Path, stages: Stages) -> dict[str, Any]:
     """One line of table.json. `pass@k` counts the first k candidates, as the paper's Table 1 does."""
     summary = read_json(out / "results" / contestant.name / "summary.json", "a summary of eval/run.py")
     seconds = {
@@ -121,7 +126,7 @@ def table_row(contestant: Contestant, out: Path, stages: Stages) -> dict[str, An
     return {
         "model": MODEL,
         "trained_on": contestant.trained_on,
-        "task": TASK,
+        "task": task,
         "rows": summary["rows"],
         **{f"pass@{k}": passed[k]["first_k"] for k in ("1", "2", "5")},
         "unbiased": {f"pass@{k}": passed[k]["unbiased"] for k in ("1", "2", "5")},
@@ -134,8 +139,8 @@ def table_row(contestant: Contestant, out: Path, stages: Stages) -> dict[str, An
 
 def print_table(table: list[dict[str, Any]], stages: Stages) -> None:
     """The demo's table, as percentages and seconds."""
-    rows = table[0]["rows"]
-    print(f"\nSmolLM2-135M on MiniBench, task {TASK} (oracle segment), {rows} rows × 5 candidates\n")
+    rows, task = table[0]["rows"], table[0]["task"]
+    print(f"\nSmolLM2-135M on MiniBench, task {task} ({TASKS[task].lower()}), {rows} rows × 5 candidates\n")
     heads = (
         "trained on",
         "Pass@1",
