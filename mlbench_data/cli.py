@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import jsonargparse
 
-from mlbench_data.bad_input import BadInput, JobFailed
+from mlbench_data.bad_input import BadInput, JobFailed, Stopped
 from mlbench_data.files import PROJECT_ROOT
 
 Config = TypeVar("Config")
@@ -52,7 +52,7 @@ def run_script(
     """Parses the command line and `--config` YAML into `config_class`, runs `main`, exits with its code.
 
     BadInput becomes one line on stderr and exit code 2, JobFailed and a full disk one line and exit code 1,
-    Ctrl-C exit code 130.
+    a signal that was obeyed 128 and its number, Ctrl-C 130.
     """
     try:
         code = main(parse(config_class, main.__doc__ or "", arguments))
@@ -60,6 +60,9 @@ def run_script(
         _fail(str(error))
     except JobFailed as error:
         _fail(str(error), 1)
+    except Stopped as stop:
+        print(stop, file=sys.stderr)
+        raise SystemExit(stop.exit_code) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -13,14 +13,10 @@ import torch
 from tqdm import tqdm
 from transformers import TrainerCallback
 
-from mlbench_data.bad_input import JobFailed
+from mlbench_data.bad_input import Stopped
 
 LOG_FILE = "log.jsonl"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-
-
-class Preempted(JobFailed):
-    """Training was asked to leave; its last step is in a checkpoint."""
 
 
 class LogFile(TrainerCallback):
@@ -122,6 +118,14 @@ class Preemption(TrainerCallback):
         """Stops listening."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
+
+    def leave_if_asked(self, step: int, steps: int) -> None:
+        """Raises Stopped if a signal ended training before its last step."""
+        if self.caught and step < steps:
+            name = signal.Signals(self.caught).name
+            raise Stopped(
+                f"stopped by {name} after step {step} of {steps}; the same command continues", self.caught
+            )
 
     def _remember(self, number: int, frame: Any) -> None:
         self.caught = number

@@ -134,7 +134,7 @@ class _Decoding:
             ids, mask = self._padded(unique)
             self.model(
                 input_ids=ids,
-                attention_mask=mask,
+                attention_mask=None if bool(mask.all()) else mask,  # without one, no scores are written out
                 position_ids=(mask.cumsum(1) - 1).clamp(min=0),
                 past_key_values=cache,
                 logits_to_keep=1,
