@@ -1,9 +1,9 @@
-"""Attention for decoding in which the n candidates of a row share one copy of their prompt's cache.
+"""Attention for decoding in which candidates share one copy of what they have read.
 
 A decoding step with stock attention reads, and with grouped heads also copies, the whole prompt once for
-each candidate. Here the prompt's keys and values are kept once a row: all candidates of a row attend to
-them in one product, to their own tokens in another, and the two parts are merged by log-sum-exp, which
-gives the softmax over both exactly.
+each candidate. Here a README's keys and values are kept once for all candidates of all its rows, the rest of
+a prompt once for the candidates of its row. All who share a part attend to it in one product, to their own
+tokens in another, and the parts are merged by log-sum-exp, which gives the softmax over all of them exactly.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,11 @@ from transformers import AttentionInterface
 NAME = "shared_prompt"
 
 
-class SharedPromptCache:
-    """Keys and values of a batch while it is decoded: each row's prompt once, each candidate's own tokens.
+class SharedPart:
+    """A part of the prompts, read by several candidates each: READMEs, or what follows them.
 
-    Prompts are (rows, key heads, tokens, head size) a layer, own tokens (candidates, key heads, longest
-    answer, head size) in buffers made once, so that a step copies nothing. `rows` and `slots` say for each
-    candidate which row it belongs to and which of the row's n places it takes.
+    Keys and values are (owners, key heads, tokens, head size) a layer; `padding` marks padding, (owners,
+    tokens). `owners` says for each candidate which of them it reads, `slots` which place it takes there.
     """
 
     def __init__(
@@ -29,18 +28,45 @@ class SharedPromptCache:
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
         padding: torch.Tensor,
-        n: int,
-        longest: int,
+        owners: torch.Tensor,
     ) -> None:
-        """The prompts' keys and values, one tensor a layer; `padding` marks padding, (rows, tokens)."""
-        self.n = n
-        self.padding = padding
-        self.prompt_keys, self.prompt_values = keys, values
-        candidates = torch.arange(len(padding) * n, device=padding.device)
-        self.rows, self.slots = candidates // n, candidates % n
-        shape = (len(candidates), self.prompt_keys[0].shape[1], longest, self.prompt_keys[0].shape[3])
-        self.own_keys = [keys.new_empty(shape) for keys in self.prompt_keys]
-        self.own_values = [values.new_empty(shape) for values in self.prompt_values]
+        self.keys, self.values, self.padding, self.owners = keys, values, padding, owners
+        self.slots = _places(owners)
+
+    def attend(self, grouped: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The candidates of an owner are so many more queries to the same keys."""
+        _candidates, key_heads, group, size = grouped.shape
+        owners, width = len(self.padding), int(self.slots.max()) + 1
+        grid = grouped.new_zeros((owners, width, key_heads, group, size))
+        grid[self.owners, self.slots] = grouped
+        queries = grid.transpose(1, 2).reshape(owners, key_heads, width * group, size)
+        out, weight = _part(queries, self.keys[layer], self.values[layer], self.padding)
+        out = out.view(owners, key_heads, width, group, size).transpose(1, 2)
+        weight = weight.view(owners, key_heads, width, group).transpose(1, 2)
+        return out[self.owners, self.slots], weight[self.owners, self.slots]
+
+    def keep(self, places: torch.Tensor) -> None:
+        """Keeps these candidates only, and lets go of owners that none of them needs any more."""
+        needed, self.owners = torch.unique(self.owners[places], return_inverse=True)
+        self.slots = _places(self.owners)
+        if len(needed) < len(self.padding):
+            self.keys = [keys[needed] for keys in self.keys]
+            self.values = [values[needed] for values in self.values]
+            self.padding = self.padding[needed]
+
+
+class SharedPromptCache:
+    """Keys and values of a batch while it is decoded: the parts that are shared, and each candidate's own
+    tokens, in buffers (candidates, key heads, longest answer, head size) made once, so that a step copies
+    nothing.
+    """
+
+    def __init__(self, parts: list[SharedPart], longest: int) -> None:
+        self.parts = parts
+        keys = parts[0].keys
+        shape = (len(parts[0].owners), keys[0].shape[1], longest, keys[0].shape[3])
+        self.own_keys = [layer.new_empty(shape) for layer in keys]
+        self.own_values = [layer.new_empty(shape) for layer in keys]
         self.length = 0  # tokens that each candidate holds of its own
 
     def add(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,15 +77,11 @@ class SharedPromptCache:
         return self.own_keys[layer][:, :, :end], self.own_values[layer][:, :, :end]
 
     def keep(self, places: torch.Tensor) -> None:
-        """Keeps these candidates only, and lets go of prompts that no candidate needs any more."""
-        self.slots = self.slots[places]
-        needed, self.rows = torch.unique(self.rows[places], return_inverse=True)
+        """Keeps these candidates only."""
         self.own_keys = [keys[places] for keys in self.own_keys]
         self.own_values = [values[places] for values in self.own_values]
-        if len(needed) < len(self.padding):
-            self.prompt_keys = [keys[needed] for keys in self.prompt_keys]
-            self.prompt_values = [values[needed] for values in self.prompt_values]
-            self.padding = self.padding[needed]
+        for part in self.parts:
+            part.keep(places)
 
 
 def attend(
@@ -76,26 +98,23 @@ def attend(
     candidates, heads, _one, size = query.shape
     key_heads = key.shape[1]
     grouped = query.view(candidates, key_heads, heads // key_heads, size) * scaling
-    own, own_weight = _part(grouped, *shared_prompt.add(module.layer_idx, key, value), None)
-    prompt, prompt_weight = _over_prompts(grouped, module.layer_idx, shared_prompt)
-    share = torch.sigmoid(own_weight - prompt_weight).unsqueeze(-1)
-    merged = own * share + prompt * (1 - share)
+    merged, weight = _part(grouped, *shared_prompt.add(module.layer_idx, key, value), None)
+    for part in shared_prompt.parts:
+        over, over_weight = part.attend(grouped, module.layer_idx)
+        share = torch.sigmoid(weight - over_weight).unsqueeze(-1)
+        merged = merged * share + over * (1 - share)
+        weight = torch.logaddexp(weight, over_weight)
     return merged.view(candidates, 1, heads, size).to(query.dtype), None
 
 
-def _over_prompts(
-    grouped: torch.Tensor, layer: int, cache: SharedPromptCache
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The part over the prompts: the candidates of a row are so many more queries to the same keys."""
-    _candidates, key_heads, group, size = grouped.shape
-    rows = len(cache.padding)
-    grid = grouped.new_zeros((rows, cache.n, key_heads, group, size))
-    grid[cache.rows, cache.slots] = grouped
-    queries = grid.transpose(1, 2).reshape(rows, key_heads, cache.n * group, size)
-    out, weight = _part(queries, cache.prompt_keys[layer], cache.prompt_values[layer], cache.padding)
-    out = out.view(rows, key_heads, cache.n, group, size).transpose(1, 2)
-    weight = weight.view(rows, key_heads, cache.n, group).transpose(1, 2)
-    return out[cache.rows, cache.slots], weight[cache.rows, cache.slots]
+def _places(owners: torch.Tensor) -> torch.Tensor:
+    """For each candidate how many before it have the same owner."""
+    order = torch.argsort(owners, stable=True)
+    counts = torch.bincount(owners)
+    firsts = (counts.cumsum(0) - counts)[owners[order]]
+    places = torch.empty_like(owners)
+    places[order] = torch.arange(len(owners), device=owners.device) - firsts
+    return places
 
 
 def _part(

@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,13 +13,14 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from infer.answers import is_answered
 from infer.engines.interface import Completion, Request, Sampling
-from infer.engines.shared_prompt import SharedPromptCache, shared_prompt_attention
+from infer.engines.shared_prompt import SharedPart, SharedPromptCache, shared_prompt_attention
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer
 
 TOP_CANDIDATES = 256  # tokens looked at before sorting the whole vocabulary for top-p
 DRAWN_TOGETHER = 16  # rows of logits whose probabilities stay in a processor's cache
+REPEATED_TOKENS = 16384  # of READMEs that are copied to read prompts' rests over them
 PREFILL_TOKENS = 1024  # read in one pass: enough to fill the processor, and activations stay small
 ENDED_SHARE = 1 / 8  # of a batch's candidates, before the cache of those that have ended is let go
 
@@ -40,19 +43,22 @@ class TransformersEngine:
 
     def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
         """Requests of one README together, beside those of similar length; at most `batch_tokens` tokens of
-        cache in a batch.
+        cache in a batch, in which each README counts once.
         """
         order = sorted(range(len(requests)), key=lambda index: (*_by_readme(requests[index]), index))
         batches: list[list[int]] = []
-        longest = 0
+        size = _Size(0, 0, 0, 0)
+        last: list[int] | None = None
         for index in reversed(order):  # the longest first, so that a lack of memory shows at once
-            length = len(requests[index].token_ids)
-            room = self.batch_tokens // (max(longest, length) + sampling.n * sampling.max_new_tokens)
-            if not batches or len(batches[-1]) >= max(1, room):
+            request = requests[index]
+            head = request.token_ids[: _head(request)]
+            new = len(request.token_ids) - len(head) + sampling.n * sampling.max_new_tokens
+            grown = size.with_row(len(head), new, head != last)
+            if grown.tokens > self.batch_tokens or not batches:
                 batches.append([])
-                longest = 0
-            longest = max(longest, length)
+                grown = _Size(0, 0, 0, 0).with_row(len(head), new, True)
             batches[-1].append(index)
+            size, last = grown, head
         return batches
 
     @torch.inference_mode()
@@ -77,6 +83,26 @@ class TransformersEngine:
     def _completion(self, tokens: list[int]) -> Completion:
         text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.end_ids else tokens)
         return Completion(text, "stop" if self._ends(tokens) else "length", len(tokens))
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Of a batch's cache: READMEs and the longest of them, rows and the most tokens that one adds."""
+
+    heads: int
+    longest: int
+    rows: int
+    most: int
+
+    def with_row(self, head: int, added: int, is_new: bool) -> "_Size":
+        """With one row more, whose README of `head` tokens the row before may have or not."""
+        longest, most = max(self.longest, head), max(self.most, added)
+        return _Size(self.heads + is_new, longest, self.rows + 1, most)
+
+    @property
+    def tokens(self) -> int:
+        """Padding included."""
+        return self.heads * self.longest + self.rows * self.most
 
 
 class _Decoding:
@@ -107,60 +133,63 @@ class _Decoding:
         self._read_prompts(batch)
 
     def _read_prompts(self, batch: list[Request]) -> None:
-        """Reads every prompt, a few READMEs at a time, and puts their keys and values side by side."""
+        """Reads every README once, a few at a time, and what follows it in each prompt over it."""
         reads = [self._read(run) for run in prefill_runs(batch)]
-        length = max(mask.shape[1] for _, mask, _ in reads)
-        mask = torch.cat([_left_padded(mask, length, 1) for _, mask, _ in reads])
-        tensors: list[torch.Tensor] = []
-        for _ in range(len(reads[0][0])):  # what is joined is let go, so that memory holds one layer twice
-            parts = [_left_padded(read.popleft(), length, 2) for read, _, _ in reads]
-            tensors.append(torch.cat(parts))
-        self.cache = SharedPromptCache(
-            tensors[::2], tensors[1::2], mask == 0, self.sampling.n, self.sampling.max_new_tokens
-        )
-        self.next_position = mask.sum(1, keepdim=True).repeat_interleave(self.sampling.n, 0)
-        self._take(torch.cat([logits for _, _, logits in reads]).repeat_interleave(self.sampling.n, 0))
+        starts = accumulate((len(read.heads.mask) for read in reads), initial=0)
+        owners = torch.cat([read.owners + start for read, start in zip(reads, starts, strict=False)])
+        logits = torch.cat([read.logits for read in reads])
+        heads, rests = _joined([read.heads for read in reads]), _joined([read.rests for read in reads])
+        n = self.sampling.n
+        lengths = heads.mask.sum(1)[owners] + rests.mask.sum(1)
+        self.next_position = lengths[:, None].repeat_interleave(n, 0)
+        rows = torch.arange(len(batch), device=self.device)
+        parts = [heads.shared_by(owners.repeat_interleave(n)), rests.shared_by(rows.repeat_interleave(n))]
+        self.cache = SharedPromptCache(parts, self.sampling.max_new_tokens)
+        self._take(logits.repeat_interleave(n, 0))
 
-    def _read(self, run: list[Request]) -> tuple[deque[torch.Tensor], torch.Tensor, torch.Tensor]:
-        """Each README of the run once, then the rest of every prompt over its README's keys and values.
-
-        Returns keys and values of every layer in turn, the mask (rows, tokens), and the last logits.
-        """
-        prefixes = [tuple(request.token_ids[: request.readme_end]) for request in run]
-        unique = list(dict.fromkeys(prefixes))
-        cache = DynamicCache()
-        prefix_mask = torch.zeros((len(run), 0), dtype=torch.long, device=self.device)
-        if all(unique) and len(unique) < len(run):
-            ids, mask = self._padded(unique)
-            self.model(
-                input_ids=ids,
-                attention_mask=None if bool(mask.all()) else mask,  # without one, no scores are written out
-                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-                past_key_values=cache,
-                logits_to_keep=1,
-            )
-            owners = torch.tensor([unique.index(prefix) for prefix in prefixes], device=self.device)
-            cache.batch_select_indices(owners)
-            prefix_mask = mask[owners]
-        else:
-            prefixes = [()] * len(run)
-        rests = [request.token_ids[len(prefix) :] for request, prefix in zip(run, prefixes, strict=True)]
-        ids, rest_mask = self._padded(rests)
-        mask = torch.cat([prefix_mask, rest_mask], 1)
-        read = self.model(
+    def _read(self, run: list[Request]) -> "_Read":
+        """Each README of the run once, then the rest of every prompt over its README's keys and values."""
+        prefixes = [tuple(request.token_ids[: _head(request)]) for request in run]
+        numbers = {prefix: number for number, prefix in enumerate(dict.fromkeys(prefixes))}
+        ids, mask = self._padded(list(numbers))
+        cache: Any = DynamicCache()
+        self.model(
             input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, prefix_mask.shape[1] :],
+            attention_mask=None if bool(mask.all()) else mask,  # without one, no scores are written out
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
             past_key_values=cache,
-            use_cache=True,
             logits_to_keep=1,
         )
-        layers = read.past_key_values.layers
-        return (
-            deque(part for layer in layers for part in (layer.keys, layer.values)),
-            mask,
-            read.logits[:, -1],
-        )
+        layers = cache.layers
+        heads = _Tokens(deque((layer.keys, layer.values) for layer in layers), mask)
+        owners = torch.tensor([numbers[prefix] for prefix in prefixes], device=self.device)
+        ids, mask = self._padded([request.token_ids[_head(request) :] for request in run])
+        together = max(1, REPEATED_TOKENS // heads.mask.shape[1])
+        parts = zip(ids.split(together), mask.split(together), owners.split(together), strict=True)
+        found = [self._read_rests(*part, heads) for part in parts]
+        rests = _joined([rest for rest, _ in found])
+        return _Read(heads, owners, rests, torch.cat([logits for _, logits in found]))
+
+    def _read_rests(
+        self, ids: torch.Tensor, mask: torch.Tensor, owners: torch.Tensor, heads: "_Tokens"
+    ) -> tuple["_Tokens", torch.Tensor]:
+        """A few prompts' rests over copies of their READMEs, and the logits (rows, vocabulary) after them."""
+        cache: Any = DynamicCache()
+        for number, (keys, values) in enumerate(heads.layers):
+            cache.update(keys[owners], values[owners], number)
+        whole = torch.cat([heads.mask[owners], mask], 1)
+        before = heads.mask.shape[1]
+        logits = self.model(
+            input_ids=ids,
+            attention_mask=whole,
+            position_ids=(whole.cumsum(1) - 1).clamp(min=0)[:, before:],
+            past_key_values=cache,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        own = [
+            (layer.keys[:, :, before:].clone(), layer.values[:, :, before:].clone()) for layer in cache.layers
+        ]
+        return _Tokens(deque(own), mask), logits
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids, padded on the left, and their mask, both (rows, tokens)."""
@@ -200,6 +229,49 @@ class _Decoding:
         tokens.append(token)
         if len(tokens) == self.sampling.max_new_tokens or self.ends(tokens):
             self.going.remove(index)
+
+
+@dataclass
+class _Tokens:
+    """Keys and values of every layer, (owners, key heads, tokens, head size), and their mask."""
+
+    layers: deque[tuple[torch.Tensor, ...]]
+    mask: torch.Tensor
+
+    def shared_by(self, owners: torch.Tensor) -> SharedPart:
+        """These tokens as the candidates read them."""
+        keys, values = ([layer[place] for layer in self.layers] for place in (0, 1))
+        return SharedPart(keys, values, self.mask == 0, owners)
+
+
+@dataclass
+class _Read:
+    """READMEs, which of them each row begins with, the rows' other tokens, and the logits after these."""
+
+    heads: _Tokens
+    owners: torch.Tensor
+    rests: _Tokens
+    logits: torch.Tensor
+
+
+def _joined(parts: list[_Tokens]) -> _Tokens:
+    """All of them side by side, padded on the left. The parts are emptied, so that memory holds no more than
+    one layer twice.
+    """
+    length = max(part.mask.shape[1] for part in parts)
+    layers: deque[tuple[torch.Tensor, ...]] = deque()
+    while parts[0].layers:
+        pairs = [part.layers.popleft() for part in parts]
+        keys, values = (
+            torch.cat([_left_padded(pair[place], length, 2) for pair in pairs]) for place in (0, 1)
+        )
+        layers.append((keys, values))
+    return _Tokens(layers, torch.cat([_left_padded(part.mask, length, 1) for part in parts]))
+
+
+def _head(request: Request) -> int:
+    """Tokens up to the README's end; without one, all but the last, over which the answer is drawn."""
+    return min(request.readme_end or len(request.token_ids), len(request.token_ids) - 1)
 
 
 def prefill_runs(batch: list[Request]) -> list[list[Request]]:
