@@ -15,11 +15,23 @@ MODELS = PROJECT_ROOT / "configs" / "models"
 
 
 @dataclass(frozen=True)
+class Shape:
+    """The sizes of a Llama, in the words of its config.json: enough to estimate memory without the hub."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
 class Model:
     """Where a model's weights are and how it is spoken to.
 
     `location` is a local folder or a hub id. `format` is chat (its chat template) or plain.
-    `context` is the most tokens of prompt and answer together.
+    `context` is the most tokens of prompt and answer together. `shape` is known for some models of the hub.
     """
 
     name: str
@@ -28,6 +40,7 @@ class Model:
     context: int = 8192
     revision: str | None = None
     lora_targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    shape: Shape | None = None
 
     def identity(self) -> dict[str, str | None]:
         """What tells whether two runs used the same weights: a folder's hash, or id and revision."""
@@ -71,7 +84,23 @@ def _from_card(card: Path) -> Model:
         targets = tuple(targets)
     elif targets != "all-linear":
         raise BadInput(f"{card}: lora_targets is {targets!r}; expected all-linear or a list of module names")
-    return Model(name=card.stem, location=location, lora_targets=targets, **values)
+    shape = _shape(card, values.pop("shape")) if "shape" in values else None
+    return Model(name=card.stem, location=location, lora_targets=targets, shape=shape, **values)
+
+
+def _shape(card: Path, values: Any) -> Shape:
+    """A description's `shape`. Raises BadInput unless it has every size, and nothing else."""
+    names = [item.name for item in fields(Shape)]
+    if not isinstance(values, dict) or sorted(map(str, values)) != sorted(names):
+        found = ", ".join(map(str, values)) if isinstance(values, dict) else repr(values)
+        raise BadInput(f"{card}: shape has {found}; expected {', '.join(names)}")
+    for name, value in values.items():
+        if type(value) is not int or value < 1:
+            raise BadInput(f"{card}: shape's {name} is {value!r}; expected a whole number above 0")
+    shape = Shape(**values)
+    if shape.hidden_size % shape.num_attention_heads or shape.num_attention_heads % shape.num_key_value_heads:
+        raise BadInput(f"{card}: shape's heads do not divide hidden_size, or its key heads the heads")
+    return shape
 
 
 def _mapping(card: Path) -> dict[str, Any]:

@@ -124,5 +124,5 @@ def _check_precision(network: Any, dtype: torch.dtype, quantization: Quantizatio
     for name, parameter in network.named_parameters():
         if parameter.is_floating_point() and parameter.dtype != dtype and quantization != "int8":
             raise SurprisingNetwork(f"{name} was loaded as {parameter.dtype}; {dtype} was asked for")
-    if quantization != "none" and not (network.is_loaded_in_4bit or network.is_loaded_in_8bit):
+    if quantization != "none" and not getattr(network, "is_quantized", False):
         raise SurprisingNetwork(f"no layer was quantized; {quantization} was asked for")

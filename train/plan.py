@@ -1,11 +1,16 @@
 """What a run would do, from the rows and the model's configuration alone: no weight is loaded."""
 
 import math
+import os
 from dataclasses import dataclass
+
+import torch
 
 from mlbench_data.models import Model
 from train.config import TrainConfig
+from train.estimate import Case, Sharding, architecture_of, estimate, table
 from train.examples import Example
+from train.launch import processes, wants_deepspeed, wants_fsdp
 from train.packs import Pack, PackSettings, training_packs
 
 
@@ -48,10 +53,38 @@ def pack_settings(config: TrainConfig) -> PackSettings:
     )
 
 
+def largest_case(config: TrainConfig, model: Model, plan: Plan) -> Case:
+    """The most tokens, and answer tokens, of a pack, spread as accelerate was told. A configuration
+    in bfloat16 is meant for GPUs, also where there is none.
+    """
+    tokens = max(pack.tokens for pack in plan.packs)
+    answers = max(sum(len(row.answer_ids) for row in pack.examples) for pack in plan.packs)
+    on_cpu = not torch.cuda.is_available() and config.dtype != "bfloat16"
+    return Case(
+        architecture_of(model, config.trust_remote_code),
+        config,
+        tokens,
+        answers,
+        model.lora_targets,
+        processes(),
+        sharding(),
+        "cpu" if on_cpu else "gpu",
+    )
+
+
+def sharding() -> Sharding:
+    """How accelerate was told to spread the run."""
+    if wants_fsdp():
+        return "fsdp"
+    if wants_deepspeed():
+        return "zero3" if os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3" else "zero2"
+    return "ddp" if processes() > 1 else "none"
+
+
 def print_plan(
     config: TrainConfig, model: Model, training: list[Example], evaluation: list[Example], plan: Plan
 ) -> None:
-    """Model, rows, tokens and steps, in a few lines."""
+    """Model, rows, tokens, steps and memory, in a few lines."""
     context = f"context {model.context} tokens"
     read = sum(len(row) for pack in plan.packs for row in pack.examples)
     computed = sum(pack.tokens for pack in plan.packs)
@@ -67,3 +100,6 @@ def print_plan(
         f"steps      {plan.steps} of {plan.packs_per_step} packs, "
         f"{plan.repositories_per_step():.1f} repositories a step"
     )
+    case = largest_case(config, model, plan)
+    print(f"largest    pack: {case.tokens} tokens, {case.answers} of answers")
+    print("\n".join(table(estimate(case), case.device)))

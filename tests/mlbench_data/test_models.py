@@ -11,10 +11,18 @@ import yaml
 import mlbench_data
 from mlbench_data import models
 from mlbench_data.bad_input import BadInput
-from mlbench_data.models import MODELS, Model, load_tokenizer, resolve_model
+from mlbench_data.models import MODELS, Model, Shape, load_tokenizer, resolve_model
 
 NAMES = sorted(path.stem for path in MODELS.glob("*.yaml"))
 CARD = {"hub_id": "somebody/some-model", "revision": "main", "format": "plain", "lora_targets": ["q_proj"]}
+SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+}
 
 
 @pytest.fixture
@@ -37,11 +45,51 @@ def test_the_models_of_the_paper_and_the_embedded_one_are_there() -> None:
     assert {"codellama-7b-instruct", "deepseek-coder-6.7b-base", "llama-2-7b", "smollm2-135m"} <= set(NAMES)
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("codellama-7b-instruct", 6_738_546_688),
+        ("deepseek-coder-6.7b-base", 6_740_512_768),
+        ("llama-2-7b", 6_738_415_616),
+    ],
+)
+def test_the_papers_models_have_their_published_number_of_parameters(name: str, parameters: int) -> None:
+    shape = resolve_model(name).shape
+    assert shape is not None
+    hidden, heads = shape.hidden_size, shape.num_attention_heads
+    attention = 2 * hidden * hidden * (1 + shape.num_key_value_heads // heads)
+    layer = attention + 3 * hidden * shape.intermediate_size + 2 * hidden
+    assert 2 * shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden == parameters
+
+
 def test_a_description_becomes_a_model(card: Path) -> None:
     card.write_text(yaml.safe_dump(CARD))
     assert resolve_model("mine") == Model(
         "mine", "somebody/some-model", "plain", revision="main", lora_targets=("q_proj",)
     )
+
+
+def test_a_description_may_have_the_models_shape(card: Path) -> None:
+    card.write_text(yaml.safe_dump({**CARD, "shape": SHAPE}))
+    assert resolve_model("mine").shape == Shape(64, 128, 2, 4, 2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "error"),
+    [
+        ({**SHAPE, "layers": 2}, "shape has .*, layers, .*; expected hidden_size, "),
+        ({"hidden_size": 64}, "shape has hidden_size; expected hidden_size, intermediate_size"),
+        (None, "shape has None; expected hidden_size"),
+        ([1], r"shape has \[1\]; expected hidden_size"),
+        ({**SHAPE, "vocab_size": "many"}, "shape's vocab_size is 'many'; expected a whole number above 0"),
+        ({**SHAPE, "hidden_size": 0}, "shape's hidden_size is 0; expected a whole number above 0"),
+        ({**SHAPE, "num_attention_heads": 3}, "shape's heads do not divide hidden_size"),
+    ],
+)
+def test_a_wrong_shape_names_file_and_size(card: Path, shape: Any, error: str) -> None:
+    card.write_text(yaml.safe_dump({**CARD, "shape": shape}))
+    with pytest.raises(BadInput, match=rf"^{card}: {error}"):
+        resolve_model("mine")
 
 
 @pytest.mark.parametrize(
