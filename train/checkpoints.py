@@ -1,17 +1,57 @@
 """Stopping and starting again: which run a folder belongs to, and its last whole checkpoint."""
 
+import errno
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from transformers import TrainerCallback
+
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_json, write_json
-from train.trained import ADAPTER_FILES
+from mlbench_data.files import claim, read_json, write_json
 
 RUN_FILE = "training.json"
+SAVED_BY_ALL = "saved_by_all"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class SavedByAll(TrainerCallback):
+    """Marks a checkpoint once every process has written its part: the trainer writes `trainer_state.json`
+    when the main one has written its own.
+    """
+
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        """Waits for all, and marks."""
+        if args.world_size == 1:
+            return
+        args.distributed_state.wait_for_everyone()
+        if state.is_world_process_zero:
+            Path(args.output_dir, f"checkpoint-{state.global_step}", SAVED_BY_ALL).touch()
+
+
+@contextmanager
+def naming_a_full_disk(folder: Path) -> Iterator[None]:
+    """Raises OSError (ENOSPC) where libraries say in words of their own that there is no room to save."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        if not any(words in str(error) for words in ("No space left", "inline_container")):
+            raise
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
+
+
+def start_run(folder: Path, identity: dict[str, Any], resume: bool, processes: int) -> Path | None:
+    """Makes the folder this run's own and returns the checkpoint that it continues from. Raises BadInput if
+    the folder is another's.
+    """
+    claim(folder)
+    claim_folder(folder, identity, resume)
+    return last_checkpoint(folder, processes) if resume else None
 
 
 def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
@@ -35,7 +75,7 @@ def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
             f"{folder}: holds a run with other {', '.join(differing)}; "
             "give another --output_dir, or --resume false to start over"
         )
-    return bool(found["finished"]) and all((folder / name).is_file() for name in ADAPTER_FILES)
+    return bool(found["finished"]) and any(folder.glob("*.safetensors"))
 
 
 def claim_folder(folder: Path, identity: dict[str, Any], resume: bool) -> None:
@@ -49,7 +89,7 @@ def claim_folder(folder: Path, identity: dict[str, Any], resume: bool) -> None:
     checkpoints = _checkpoints(folder)
     if checkpoints and not ours:
         raise BadInput(f"{folder}: holds checkpoints of another program; give another --output_dir")
-    for path in [*checkpoints, *(folder / name for name in ADAPTER_FILES)]:
+    for path in [*checkpoints, *folder.glob("*.safetensors")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     write_json(folder / RUN_FILE, {"finished": False, "identity": identity})
 
@@ -59,14 +99,14 @@ def finish_run(folder: Path, identity: dict[str, Any], record: dict[str, Any]) -
     write_json(folder / RUN_FILE, {"finished": True, "identity": identity, **record})
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; torn ones (killed while saving) are removed.
+def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
+    """The newest whole checkpoint of so many processes; torn ones (killed while saving) are removed.
 
     The trainer writes `trainer_state.json` last, so a checkpoint without it is torn.
     """
     numbered = _checkpoints(folder)
     while numbered:
-        if _is_whole(numbered[-1]):
+        if _is_whole(numbered[-1], processes):
             return numbered[-1]
         shutil.rmtree(numbered.pop())
     return None
@@ -78,7 +118,9 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [found[step] for step in sorted(found)]
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_whole(checkpoint: Path, processes: int) -> bool:
+    if processes > 1 and not (checkpoint / SAVED_BY_ALL).exists():
+        return False
     try:
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):

@@ -20,17 +20,19 @@ class NotSaved(JobFailed):
     """What is on disk is not what was trained."""
 
 
-def trained_tensors(network: Any) -> dict[str, torch.Tensor]:
+def trained_tensors(network: Any, keep: bool = True) -> dict[str, torch.Tensor]:
     """Every trained parameter as a whole tensor on the CPU, by its name in the state dict.
 
-    Every process must call it: FSDP and ZeRO-3 keep a part of each tensor on each of them.
+    Every process must call it: FSDP and ZeRO-3 keep a part of each tensor on each of them. Without `keep` it
+    only gives its parts, and returns nothing: a machine's memory may not hold the model once a process.
     """
     found = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             with _gathered(parameter):
                 whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-                found[name] = whole.detach().cpu().clone()
+                if keep:
+                    found[name] = whole.detach().cpu().clone()
     return found
 
 

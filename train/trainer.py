@@ -1,17 +1,71 @@
 """transformers' Trainer for packs: one forward pass a pack, loss on answer tokens, the order as given."""
 
+import importlib.util
 import math
+import os
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask
-from transformers import Trainer, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers.utils import logging as transformers_logging
 
-from mlbench_data.bad_input import JobFailed
+from mlbench_data.bad_input import BadInput, JobFailed
+from train.config import TrainConfig
+from train.launch import check_precision, processes, wants_deepspeed
 from train.packs import IGNORED, Pack, collate, padded
+from train.plan import Plan
 from train.prefix_attention import Layout, may_see
+
+
+def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> TrainingArguments:
+    """The Trainer's own settings for a configuration. Raises BadInput if W&B is asked for and missing, and if
+    accelerate was told to use another precision.
+    """
+    if config.wandb and importlib.util.find_spec("wandb") is None:
+        raise BadInput("wandb is true and the package wandb is not installed; pip install wandb")
+    transformers_logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning)  # DeepSpeed's, several a step
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    has_gpu = torch.cuda.is_available()
+    bfloat16 = has_gpu and config.dtype != "float32"
+    check_precision(bfloat16)
+    return TrainingArguments(
+        output_dir=config.output_dir,
+        max_steps=plan.steps,
+        per_device_train_batch_size=1,
+        per_device_eval_batch_size=1,
+        train_sampling_strategy="sequential",  # the plan's order, which is what resuming continues
+        gradient_accumulation_steps=config.gradient_accumulation,
+        learning_rate=config.learning_rate,
+        warmup_steps=min(math.ceil(config.warmup * plan.steps), plan.steps - 1),  # the last step must learn
+        lr_scheduler_type=config.scheduler,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        bf16=bfloat16,
+        use_cpu=not has_gpu and not wants_deepspeed(),
+        ddp_backend="gloo" if processes() > 1 and not has_gpu else None,
+        ddp_find_unused_parameters=False,  # every pass uses all that is trained; looking costs time
+        gradient_checkpointing=config.activation_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if config.activation_checkpointing else None,
+        eval_strategy="steps" if evaluate else "no",
+        eval_steps=config.eval_steps,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        logging_steps=config.logging_steps,
+        logging_nan_inf_filter=False,
+        report_to=["tensorboard", "wandb"] if config.wandb else ["tensorboard"],
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=has_gpu,
+        disable_tqdm=True,
+        seed=config.seed,
+        data_seed=config.seed,
+    )
 
 
 class NotLearning(JobFailed):
@@ -27,6 +81,7 @@ class PackTrainer(Trainer):
 
     def __init__(self, network: Any, arguments: TrainingArguments, packs: list[Pack], evaluation: list[Pack]):
         processes = arguments.world_size
+        _keep_differentiable(network)
         super().__init__(
             model=network,
             args=arguments,
@@ -34,6 +89,7 @@ class PackTrainer(Trainer):
             eval_dataset=padded(evaluation, processes) if evaluation else None,
             data_collator=_batch,
         )
+        self.remove_callback(PrinterCallback)
         self.throughput = Throughput(packs, processes * arguments.gradient_accumulation_steps)
 
     def compute_loss(
@@ -118,6 +174,15 @@ def _batch(packs: list[Pack]) -> dict[str, Any]:
     """A pack as the Trainer takes it, which counts a step's labels under this name."""
     batch = collate(packs)
     return {**batch, "shift_labels": batch["labels"]}
+
+
+def _keep_differentiable(network: Any) -> None:
+    """Keeps bitsandbytes from packing 4-bit weights for a CPU's AVX512-BF16 in the first evaluation: the
+    steps after it would compute with the packed ones, through which no gradient flows.
+    """
+    for module in network.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _block_mask(layout: Layout, ids: torch.Tensor) -> Any:

@@ -39,7 +39,7 @@ def stock_loss(config: TrainConfig, folder: Path) -> float:
     """The mean loss of the rows kept out, by the model as anybody would load it, one row at a time."""
     model = resolve_model(config.model)
     if config.method == "full":
-        network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     else:
         base = load_network(model, torch.float32, config.quantization, lora=None)
         base.config._attn_implementation = "sdpa"
