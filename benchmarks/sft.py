@@ -108,9 +108,9 @@ def make_cases(config: SftBenchmarkConfig, folder: Path) -> list[Case]:
     if not rows:
         raise BadInput(f"{config.rows}: no row of {', '.join(sorted(pages))}")
     mini = default_benchmark()
-    oracles = make_examples(mini.rows("id_train")[:64], mini, "id_train", builder_of(model, 3))
+    oracles = make_examples(mini.rows("id_train")[:56], mini, "id_train", builder_of(model, 3))
     task3 = Case("task 3", model, oracles, 8, 8, 8)
-    task1 = Case("task 1, 2,048 tokens", model, one_readme(rows, pages, model, 2048, 16), 16, 16, 4)
+    task1 = Case("task 1, 2,048 tokens", model, one_readme(rows, pages, model, 2048, 16), 16, 16, 2)
     if config.quick:
         return [task1, task3]
     small = small_llama(model, folder)

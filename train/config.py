@@ -1,5 +1,6 @@
 """The settings of a training run: the whole command line of train/sft.py."""
 
+import importlib.util
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -138,6 +139,8 @@ def check_config(config: TrainConfig) -> None:
         raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
         raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
+    if config.wandb and importlib.util.find_spec("wandb") is None:
+        raise BadInput("wandb is true and the package wandb is not installed; pip install wandb")
     if config.method == "full" and config.quantization != "none":
         raise BadInput(f"quantization is {config.quantization}: quantized weights are not trained; use lora")
     if config.method == "full" and (config.rslora or config.dora or config.lora_targets):

@@ -71,26 +71,38 @@ def add_lora(network: Any, lora: Lora) -> PeftModel:
     """The model with fresh LoRA matrices; all other weights are frozen. Raises BadInput for targets that it
     does not have and for a rank larger than a layer.
     """
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    check_lora(network, lora)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=targets,
+        target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
         use_rslora=lora.rslora,
         use_dora=lora.dora,
     )
+    return get_peft_model(network, config)
+
+
+def check_lora(network: Any, lora: Lora) -> None:
+    """Raises BadInput for targets that the model, whose weights may be missing, does not have and for a rank
+    larger than a layer.
+    """
     linear = _linear_layers(network)
-    if isinstance(targets, list) and (unknown := sorted(set(targets) - linear.keys())):
+    if not isinstance(lora.targets, str) and (unknown := sorted(set(lora.targets) - linear.keys())):
         raise BadInput(
             f"lora_targets: no layer is named {', '.join(unknown)}; the model has {', '.join(linear)}"
         )
-    targeted = linear if isinstance(targets, str) else {name: linear[name] for name in targets}
+    targeted = linear if isinstance(lora.targets, str) else {name: linear[name] for name in lora.targets}
     name, width = min(targeted.items(), key=lambda item: item[1])
     if lora.rank > width:
         raise BadInput(f"lora_rank is {lora.rank}; {name} is {width} wide, so at most {width}")
-    return get_peft_model(network, config)
+
+
+def without_weights(architecture: Any, trust_remote_code: bool = False) -> Any:
+    """The network of a transformers configuration as shapes only."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(architecture, trust_remote_code=trust_remote_code)
 
 
 def _linear_layers(network: Any) -> dict[str, int]:

@@ -21,6 +21,7 @@ from train.callbacks import LOG_FILE, LogFile, Preemption, Progress
 from train.checkpoints import SavedByAll, finish_run, is_finished, naming_a_full_disk, start_run
 from train.config import NOT_IDENTITY, TrainConfig, check_config
 from train.curve import CURVE_FILE, draw_curve
+from train.estimate import architecture_of
 from train.examples import Example, make_examples
 from train.launch import (
     check_launched,
@@ -31,7 +32,7 @@ from train.launch import (
     processes,
 )
 from train.model_card import write_card
-from train.network import DTYPES, Lora, load_network
+from train.network import DTYPES, Lora, check_lora, load_network, without_weights
 from train.packs import Pack, epoch_packs
 from train.plan import Plan, make_plan, pack_settings, print_plan
 from train.trained import save_trained, trained_tensors
@@ -52,6 +53,9 @@ def main(config: TrainConfig) -> int:
             print_plan(config, model, training, evaluation, plan)
             print("nothing was written")
         return 0
+    if lora := lora_of(config, model):  # before anything is written, and before a large model is loaded
+        architecture = architecture_of(model, config.trust_remote_code)
+        check_lora(without_weights(architecture, config.trust_remote_code), lora)
     return train(config, model, training, evaluation, plan)
 
 
@@ -178,13 +182,17 @@ def network_settings(config: TrainConfig, model: Model) -> tuple[Any, ...]:
     """The arguments of load_network. All weights are trained in float32, whatever they are computed in."""
     default = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     dtype = torch.float32 if config.method == "full" else DTYPES.get(config.dtype, default)
-    lora = None
-    if config.method == "lora":
-        targets = tuple(config.lora_targets) if config.lora_targets else model.lora_targets
-        numbers = (config.lora_rank, config.lora_alpha, config.lora_dropout)
-        lora = Lora(*numbers, targets, config.rslora, config.dora)
-    checkpointing = config.activation_checkpointing
+    lora, checkpointing = lora_of(config, model), config.activation_checkpointing
     return model, dtype, config.quantization, lora, checkpointing, config.trust_remote_code
+
+
+def lora_of(config: TrainConfig, model: Model) -> Lora | None:
+    """LoRA's settings; None if all weights are trained."""
+    if config.method == "full":
+        return None
+    targets = tuple(config.lora_targets) if config.lora_targets else model.lora_targets
+    numbers = (config.lora_rank, config.lora_alpha, config.lora_dropout)
+    return Lora(*numbers, targets, config.rslora, config.dora)
 
 
 if __name__ == "__main__":

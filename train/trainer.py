@@ -1,6 +1,5 @@
 """transformers' Trainer for packs: one forward pass a pack, loss on answer tokens, the order as given."""
 
-import importlib.util
 import math
 import os
 import time
@@ -14,7 +13,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from transformers import PrinterCallback, Trainer, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
-from mlbench_data.bad_input import BadInput, JobFailed
+from mlbench_data.bad_input import JobFailed
 from train.config import TrainConfig
 from train.launch import check_precision, processes, wants_deepspeed
 from train.packs import IGNORED, Pack, collate, padded
@@ -23,11 +22,9 @@ from train.prefix_attention import Layout, may_see
 
 
 def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> TrainingArguments:
-    """The Trainer's own settings for a configuration. Raises BadInput if W&B is asked for and missing, and if
-    accelerate was told to use another precision.
+    """The Trainer's own settings for a configuration. Raises BadInput if accelerate was told to use another
+    precision.
     """
-    if config.wandb and importlib.util.find_spec("wandb") is None:
-        raise BadInput("wandb is true and the package wandb is not installed; pip install wandb")
     transformers_logging.disable_progress_bar()
     warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning)  # DeepSpeed's, several a step
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
@@ -136,7 +133,7 @@ class PackTrainer(Trainer):
         labels = inputs.pop("labels")
         inputs.pop("shift_labels")
         if labels.is_cuda:
-            inputs["attention_mask"] = _block_mask(inputs.pop("layout"), inputs["input_ids"])
+            inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
         logits = model(**inputs, use_cache=False).logits
         return F.cross_entropy(logits[0].float(), labels, ignore_index=IGNORED, reduction="sum")
 
@@ -185,6 +182,7 @@ def _keep_differentiable(network: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def _block_mask(layout: Layout, ids: torch.Tensor) -> Any:
+def block_mask(layout: Layout, ids: torch.Tensor) -> Any:
+    """FlexAttention's mask of a pack with `ids` (1, T)."""
     length = ids.shape[1]
     return create_block_mask(may_see(layout, ids.device), None, None, length, length, device=ids.device)

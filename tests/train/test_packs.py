@@ -19,7 +19,7 @@ from train.examples import Example, make_examples
 from train.groups import Group, make_groups, single_groups
 from train.network import Lora, add_lora
 from train.packs import IGNORED, Pack, PackSettings, collate, epoch_packs, padded, training_packs
-from train.trainer import PackTrainer
+from train.trainer import PackTrainer, block_mask
 
 MOST = 100_000  # tokens: no limit here
 
@@ -261,3 +261,24 @@ def test_rows_without_a_common_prefix_cost_nothing_more(
     groups = make_groups(rows, 8, MOST, random.Random(0))
     assert groups == [Group(0, group.examples) for group in groups]
     assert sum(group.tokens for group in groups) == sum(map(len, rows))
+
+
+@pytest.mark.slow
+def test_the_attention_of_gpus_gives_the_same_loss(tokenizer_model: Model, examples: list[Example]) -> None:
+    """FlexAttention by the stock model, which takes the mask that the trainer makes on a GPU. Forward only: it
+    has no backward pass on a CPU.
+    """
+    [pack] = epoch_packs(examples[:6], PackSettings(8, 4, MOST))
+    losses = []
+    for attention in (prefix_attention.NAME, "flex_attention"):
+        model = AutoModelForCausalLM.from_pretrained(
+            tokenizer_model.location, dtype=torch.float32, attn_implementation=attention
+        ).eval()
+        inputs = collate([pack])
+        labels = inputs.pop("labels")
+        if attention == "flex_attention":
+            inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
+        with torch.no_grad():
+            logits = model(**inputs, use_cache=False).logits[0]
+        losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
