@@ -265,7 +265,7 @@ def test_rows_without_a_common_prefix_cost_nothing_more(
 
 @pytest.mark.slow
 def test_the_attention_of_gpus_gives_the_same_loss(tokenizer_model: Model, examples: list[Example]) -> None:
-    """FlexAttention by the stock model, which takes the mask that the trainer makes on a GPU. Forward only: it
+    """FlexAttention by the stock model, with the mask that the trainer makes on a GPU. Forward only: it
     has no backward pass on a CPU.
     """
     [pack] = epoch_packs(examples[:6], PackSettings(8, 4, MOST))
