@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,12 @@ def skip_or_fail(reason: str) -> None:
     if UNDER_CI:
         pytest.fail(f"{reason}: must be there under CI")
     pytest.skip(reason)
+
+
+def need_compiler() -> None:
+    """For what DeepSpeed and torch.compile build on first use."""
+    if shutil.which("g++") is None or not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        skip_or_fail("no g++ with Python.h (Debian: g++, python3-dev)")
 
 
 def tiny_llama(folder: Path, seed: int) -> Path:

@@ -52,10 +52,11 @@ def write_card(
     scores: list[str] | None = None,
 ) -> None:
     """Writes README.md with the front matter that model hubs read."""
-    kind = "model" if identity["method"] == "full" else "adapter"
+    kind = "model" if identity["method"] == "full" else "LoRA adapter"
+    benchmark = Path(record["config"]["benchmark"]).name
     weights = ", ".join(f"{name} {value}" for name, value in identity["weights"].items())
     front = ["base_model: " + model.location] if not Path(model.location).is_dir() else []
-    if kind == "adapter":
+    if identity["method"] == "lora":
         front += ["library_name: peft"]
     settings = "\n".join(f"| {name} | {identity[name]} |" for name in _SHOWN if name in identity)
     versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items())
@@ -73,7 +74,7 @@ A {kind} that writes the command or program which an instruction asks of a machi
 (task {identity["task"]}: {TASKS[identity["task"]].lower()}).
 
 - Base model: {model.name} ({weights})
-- Data: {record["rows"]} rows of `{identity["split"]}`, benchmark `{record["config"]["benchmark"]}`;
+- Data: {record["rows"]} rows of `{identity["split"]}`, benchmark `{benchmark}`;
   sha256 of every row and token learned from: {identity["rows_sha256"]}
 - Prompt template: sha256 {identity["template"]}
 - {record["steps"]} optimizer steps in {record["seconds"]:.0f} s; {record["tensors"]} tensors, read back after

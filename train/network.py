@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.models import Model
-from train import prefix_attention
+from train.prefix_attention import GPU_NAME, NAME
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -53,7 +53,7 @@ def load_network(
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
-            attn_implementation="flex_attention" if torch.cuda.is_available() else prefix_attention.NAME,
+            attn_implementation=GPU_NAME if torch.cuda.is_available() else NAME,
             quantization_config=_quantized(quantization, dtype),
         )
     except (OSError, ValueError, SafetensorError) as error:

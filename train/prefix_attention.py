@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "shared_prefix"
+GPU_NAME = "shared_prefix_flex"
 
 
 @dataclass(frozen=True)
@@ -156,4 +158,15 @@ def _by_key_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
     return [split, *(tensor[0][:, None].expand(*split.shape) for tensor in (key, value))]
 
 
+def flex_prefix_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **rest: Any
+) -> tuple[torch.Tensor, Any]:
+    """transformers' FlexAttention with the block mask of a pack. Under autocast rotated queries and keys stay
+    in float32, which the kernel does not take beside values in bfloat16.
+    """
+    rotated = query.to(value.dtype), key.to(value.dtype)
+    return ALL_ATTENTION_FUNCTIONS["flex_attention"](module, *rotated, value, attention_mask, **rest)
+
+
 AttentionInterface.register(NAME, shared_prefix_attention)
+AttentionInterface.register(GPU_NAME, flex_prefix_attention)

@@ -14,6 +14,7 @@ from mlbench_data.models import Model, load_tokenizer
 from mlbench_data.prompts import PromptBuilder
 from mlbench_data.sources import default_benchmark
 from mlbench_data.template import read_template
+from tests.helpers import need_compiler
 from train import prefix_attention
 from train.examples import Example, make_examples
 from train.groups import Group, make_groups, single_groups
@@ -268,15 +269,16 @@ def test_the_attention_of_gpus_gives_the_same_loss(tokenizer_model: Model, examp
     """FlexAttention by the stock model, with the mask that the trainer makes on a GPU. Forward only: it
     has no backward pass on a CPU.
     """
+    need_compiler()
     [pack] = epoch_packs(examples[:6], PackSettings(8, 4, MOST))
     losses = []
-    for attention in (prefix_attention.NAME, "flex_attention"):
+    for attention in (prefix_attention.NAME, prefix_attention.GPU_NAME):
         model = AutoModelForCausalLM.from_pretrained(
             tokenizer_model.location, dtype=torch.float32, attn_implementation=attention
         ).eval()
         inputs = collate([pack])
         labels = inputs.pop("labels")
-        if attention == "flex_attention":
+        if attention == prefix_attention.GPU_NAME:
             inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
         with torch.no_grad():
             logits = model(**inputs, use_cache=False).logits[0]

@@ -1,6 +1,5 @@
 """Two processes learn what one does, however they share the work and whether or not they were killed."""
 
-import importlib.util
 import json
 import re
 import signal
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mlbench_data.models import Model
-from tests.helpers import RunScript, read_lines, skip_or_fail
+from tests.helpers import RunScript, need_compiler, read_lines
 from tests.train.launched import FSDP_ON_CPU, Run, launched, sft
 from train.checkpoints import SAVED_BY_ALL, last_checkpoint
 
@@ -48,8 +47,8 @@ def one_process(
 
 
 def two_processes(way: str, model: Model, out: Path, *more: object) -> list[str]:
-    if way.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
-        skip_or_fail("deepspeed is not installed")
+    if way.startswith("zero"):
+        need_compiler()
     script = FSDP_ON_CPU if way == "fsdp2" else "train/sft.py"
     return launched(way, sft(model, out, "--gradient_accumulation", 2, *more, script=script))
 
