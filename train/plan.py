@@ -8,9 +8,9 @@ import torch
 
 from mlbench_data.models import Model
 from train.config import TrainConfig
-from train.estimate import Case, Sharding, architecture_of, estimate, table
 from train.examples import Example
 from train.launch import processes, wants_deepspeed, wants_fsdp
+from train.memory import Case, Sharding, architecture_of, estimate, table
 from train.packs import Pack, PackSettings, training_packs
 
 

@@ -21,7 +21,6 @@ from train.callbacks import LOG_FILE, LogFile, Preemption, Progress
 from train.checkpoints import SavedByAll, finish_run, is_finished, naming_a_full_disk, start_run
 from train.config import NOT_IDENTITY, TrainConfig, check_config
 from train.curve import CURVE_FILE, draw_curve
-from train.estimate import architecture_of
 from train.examples import Example, make_examples
 from train.launch import (
     check_launched,
@@ -31,6 +30,7 @@ from train.launch import (
     main_speaks_first,
     processes,
 )
+from train.memory import architecture_of
 from train.model_card import write_card
 from train.network import DTYPES, Lora, check_lora, load_network, without_weights
 from train.packs import Pack, epoch_packs

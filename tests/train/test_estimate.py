@@ -28,19 +28,10 @@ from mlbench_data.models import Model, Shape, resolve_model
 from mlbench_data.prompts import Prompt
 from tests.helpers import RunScript, error_line
 from train.config import TrainConfig
-from train.estimate import (
-    Case,
-    Estimate,
-    EstimateConfig,
-    architecture_of,
-    case_of,
-    estimate,
-    main,
-    parse_memory,
-    table,
-)
+from train.estimate import EstimateConfig, case_of, main, parse_memory
 from train.examples import Example
 from train.groups import Group
+from train.memory import Case, Estimate, architecture_of, estimate, table
 from train.network import load_network
 from train.packs import Pack
 from train.plan import Plan

@@ -10,7 +10,7 @@ from mlbench_data.cli import parse
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from train.config import TrainConfig, check_config
-from train.estimate import GIB, estimate
+from train.memory import GIB, estimate
 from train.plan import Plan, largest_case, make_plan
 from train.sft import load_examples, main, split_examples
 
