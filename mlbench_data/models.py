@@ -133,6 +133,16 @@ def _from_folder(folder: Path) -> Model:
     return Model(folder.resolve().name, str(folder), "chat" if has_chat else "plain", context)
 
 
+def has_other_attention(architecture: Any) -> bool:
+    """Whether a transformers configuration says that positions do not see all before them, or that scores are
+    changed: what attention over shared prefixes does not compute.
+    """
+    windowed = getattr(architecture, "sliding_window", None) and getattr(
+        architecture, "use_sliding_window", True
+    )
+    return bool(windowed or getattr(architecture, "attn_logit_softcapping", None))
+
+
 def load_tokenizer(model: Model) -> Any:
     """The model's transformers tokenizer, which needs no torch. Raises BadInput if it cannot be loaded."""
     from transformers import AutoTokenizer  # slow to import; most users of this module need no tokenizer

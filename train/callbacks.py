@@ -14,6 +14,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback
 
 from mlbench_data.bad_input import Stopped
+from mlbench_data.files import write_text
 
 LOG_FILE = "log.jsonl"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -29,7 +30,7 @@ class LogFile(TrainerCallback):
         """Forgets what a killed run wrote after the checkpoint that this one continues from."""
         if state.is_world_process_zero:
             kept = [line for line in read_log(self.path) if line["step"] <= state.global_step]
-            self.path.write_text("".join(f"{json.dumps(line)}\n" for line in kept), encoding="utf-8")
+            write_text(self.path, "".join(f"{json.dumps(line)}\n" for line in kept))
 
     def on_log(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Appends the line."""
@@ -41,16 +42,27 @@ class LogFile(TrainerCallback):
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last one that was torn by a kill is left out."""
+    """The lines of a log; what is none, as a last line torn by a kill, is left out."""
     if not path.exists():
         return []
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
+            line = json.loads(text)
         except json.JSONDecodeError:
-            break
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            found.append(line)
     return found
+
+
+class OwnIntervals(TrainerCallback):
+    """A run that continues saves, evaluates and logs as often as it is told now, not as before."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        """The trainer has just taken them from the checkpoint."""
+        state.save_steps, state.eval_steps = args.save_steps, args.eval_steps
+        state.logging_steps = args.logging_steps
 
 
 class Progress(TrainerCallback):

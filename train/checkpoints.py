@@ -4,12 +4,13 @@ import errno
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import TrainerCallback
 
 from mlbench_data.bad_input import BadInput
@@ -63,7 +64,7 @@ def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
     if not path.exists():
         return False
     found = read_json(path, "the record of a training run")
-    if not isinstance(found, dict) or not {"finished", "identity"} <= found.keys():
+    if not isinstance(found, dict) or not isinstance(found.get("identity"), dict) or "finished" not in found:
         raise BadInput(f"{path}: not the record of a training run; give another --output_dir")
     differing = sorted(
         name
@@ -81,14 +82,15 @@ def is_finished(folder: Path, identity: dict[str, Any]) -> bool:
 def claim_folder(folder: Path, identity: dict[str, Any], resume: bool) -> None:
     """Says whose folder it is; what is left of a run that is not to be resumed is removed.
 
-    Raises BadInput if there are checkpoints that no run of ours has made.
+    Raises BadInput if there are checkpoints or models that no run of ours has made.
     """
     ours = (folder / RUN_FILE).exists()
     if resume and ours:
         return
     checkpoints = _checkpoints(folder)
-    if checkpoints and not ours:
-        raise BadInput(f"{folder}: holds checkpoints of another program; give another --output_dir")
+    foreign = [*checkpoints, *folder.glob("*.safetensors"), *folder.glob("*config.json")]
+    if foreign and not ours:
+        raise BadInput(f"{folder}: holds {foreign[0].name} of another program; give another --output_dir")
     for path in [*checkpoints, *folder.glob("*.safetensors")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     write_json(folder / RUN_FILE, {"finished": False, "identity": identity})
@@ -100,15 +102,15 @@ def finish_run(folder: Path, identity: dict[str, Any], record: dict[str, Any]) -
 
 
 def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
-    """The newest whole checkpoint of so many processes; torn ones (killed while saving) are removed.
-
-    The trainer writes `trainer_state.json` last, so a checkpoint without it is torn.
+    """The newest whole checkpoint of so many processes; torn ones (killed while saving, or damaged) are
+    removed, so that the one before counts.
     """
     numbered = _checkpoints(folder)
     while numbered:
         if _is_whole(numbered[-1], processes):
             return numbered[-1]
-        shutil.rmtree(numbered.pop())
+        torn = numbered.pop()
+        shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
     return None
 
 
@@ -119,10 +121,19 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _is_whole(checkpoint: Path, processes: int) -> bool:
+    """Whether everything is there that training continues from. The trainer writes `trainer_state.json` last;
+    DeepSpeed names its own folder in `latest`.
+    """
     if processes > 1 and not (checkpoint / SAVED_BY_ALL).exists():
         return False
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
+    if not any((checkpoint / name).is_file() for name in ("optimizer.pt", "optimizer.bin", "latest")):
         return False
-    return True
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        for path in checkpoint.glob("*.safetensors"):
+            with safe_open(path, "pt"):
+                pass
+    except (OSError, ValueError, SafetensorError):
+        return False
+    saved = [path for path in checkpoint.iterdir() if path.suffix in (".pt", ".bin", ".pth")]
+    return isinstance(state, dict) and "global_step" in state and all(map(zipfile.is_zipfile, saved))

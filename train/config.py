@@ -137,6 +137,10 @@ def check_config(config: TrainConfig) -> None:
             raise BadInput(f"{name} is {value}; expected a number above 0")
     if not 0 <= config.seed < 2**32 or not 0 <= config.lora_dropout < 1:
         raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
+    if not 0 <= config.weight_decay < float("inf"):
+        raise BadInput(f"weight_decay is {config.weight_decay}; expected 0 or more")
+    if config.lora_targets == []:
+        raise BadInput("lora_targets is empty; name layers, or leave it out for those of the model's card")
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
         raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
     if config.wandb and importlib.util.find_spec("wandb") is None:

@@ -17,8 +17,6 @@ from train.memory import GIB, Case, Estimate, architecture_of, divided, estimate
 UNITS = {"GiB": GIB, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 MOST_GPUS = 64
 """The most GPUs that are tried where a configuration does not fit."""
-FEWEST_TOKENS = 1024
-"""The smallest packs that are tried there."""
 
 Choice = tuple[str, Case, Estimate]
 
@@ -67,7 +65,7 @@ def _quantization(case: Case) -> Iterator[Choice]:
 
 def _smaller_packs(case: Case) -> Iterator[Choice]:
     tokens = case.tokens // 2
-    while tokens >= FEWEST_TOKENS:
+    while tokens >= case.longest_row:
         config = replace(case.config, pack_tokens=tokens)
         changed = replace(case, config=config, tokens=tokens, answers=min(case.answers, tokens))
         yield f"pack_tokens {tokens}", changed, estimate(changed)
@@ -128,11 +126,12 @@ def case_of(config: EstimateConfig) -> Case:
     if config.gpus < 1:
         raise BadInput(f"gpus is {config.gpus}; expected a number above 0")
     model = resolve_model(config.model)
-    answers = min(config.batch_size * config.answer_tokens, config.pack_tokens)
+    tokens = max(config.pack_tokens, model.context)  # a row that is longer than a pack goes alone
+    answers = min(config.batch_size * config.answer_tokens, tokens)
     sharding = "none" if config.sharding == "ddp" and config.gpus == 1 else config.sharding
     architecture = architecture_of(model, config.trust_remote_code)
-    sizes = (config.pack_tokens, answers, model.lora_targets, config.gpus)
-    return Case(architecture, training, *sizes, sharding)
+    sizes = (tokens, answers, model.lora_targets, config.gpus)
+    return Case(architecture, training, *sizes, sharding, longest_row=model.context)
 
 
 def parse_memory(text: str) -> int:

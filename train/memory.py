@@ -57,7 +57,8 @@ class Estimate:
 class Case:
     """What is estimated: a configuration, and the `tokens` of its largest pack, `answers` of them of answers.
 
-    `architecture` is transformers' configuration of the model, `targets` its card's LoRA targets.
+    No pack can be smaller than the `longest_row`. `architecture` is transformers' configuration of the
+    model, `targets` its card's LoRA targets.
     """
 
     architecture: Any
@@ -68,6 +69,7 @@ class Case:
     processes: int = 1
     sharding: Sharding = "none"
     device: Device = "gpu"
+    longest_row: int = 1024
 
     @property
     def is_sharded(self) -> bool:

@@ -121,7 +121,10 @@ def prove(
     """Reads the merged model back and compares its logits. Returns the largest difference, as a share of the
     largest logit. Raises NotMerged if it is too large, or if the adapter changed nothing.
     """
-    found = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[config.dtype]).eval(), probe)
+    merged = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=DTYPES[config.dtype], trust_remote_code=config.trust_remote_code
+    )
+    found = logits_of(merged.eval(), probe)
     scale = expected.abs().max()
     error = float((found - expected).abs().max() / scale)
     if not error <= TOLERANCES[config.dtype]:

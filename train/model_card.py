@@ -36,7 +36,10 @@ def main(config: CardConfig) -> int:
     """Writes the model card beside an adapter, with the scores of its evaluations."""
     folder = Path(config.adapter)
     record = read_json(folder / "training.json", "the record of a training run")
-    if not isinstance(record, dict) or not record.get("finished") or "identity" not in record:
+    complete = (
+        isinstance(record, dict) and record.get("finished") and isinstance(record.get("identity"), dict)
+    )
+    if not complete or not {"method", "model", "rows_sha256"} <= record["identity"].keys():
         raise BadInput(f"{folder / 'training.json'}: not the record of a finished training run")
     scores = [_score(Path(results)) for results in config.results]
     write_card(folder, resolve_model(record["identity"]["model"]), record["identity"], record, scores)
@@ -104,9 +107,11 @@ def _score(folder: Path) -> str:
     try:
         shares = {k: value["first_k"] for k, value in summary["pass_at_k"].items()}
         scored = ", ".join(f"Pass@{k} {100 * share:.1f}%" for k, share in shares.items() if share is not None)
-        return f"- `{folder.name}`: {scored} on {summary['rows']} rows ({summary['mode']} checks)"
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: not the summary of an evaluation; no {error}") from error
+        return (
+            f"- `{folder.name}`: {scored or 'no Pass@k'} on {summary['rows']} rows ({summary['mode']} checks)"
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadInput(f"{path}: not the summary of an evaluation ({error})") from error
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from mlbench_data.bad_input import BadInput, JobFailed
-from mlbench_data.models import Model
+from mlbench_data.models import Model, has_other_attention
 from train.prefix_attention import GPU_NAME, NAME
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -84,11 +84,24 @@ def add_lora(network: Any, lora: Lora) -> PeftModel:
     return get_peft_model(network, config)
 
 
+def check_attention(architecture: Any) -> None:
+    """Raises BadInput for a model whose attention is not the plain causal one that packs have."""
+    kind = architecture.model_type
+    if has_other_attention(architecture):
+        raise BadInput(f"model: {kind} with sliding windows or capped scores; its attention is not supported")
+    if getattr(architecture, "attention_dropout", 0):
+        raise BadInput(
+            f"model: attention_dropout is {architecture.attention_dropout}; packs have none, set it to 0"
+        )
+
+
 def check_lora(network: Any, lora: Lora) -> None:
     """Raises BadInput for targets that the model, whose weights may be missing, does not have and for a rank
     larger than a layer.
     """
     linear = _linear_layers(network)
+    if not linear:
+        raise BadInput(f"model: {type(network).__name__} has no linear layers for LoRA to sit on")
     if not isinstance(lora.targets, str) and (unknown := sorted(set(lora.targets) - linear.keys())):
         raise BadInput(
             f"lora_targets: no layer is named {', '.join(unknown)}; the model has {', '.join(linear)}"

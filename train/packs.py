@@ -69,7 +69,7 @@ def training_packs(
     while len(packs) < most if most is not None else epoch < epochs:
         made = epoch_packs(examples, settings, epoch)
         share = 1.0 if most is not None else min(1.0, epochs - epoch)
-        packs += made[: math.ceil(len(made) * share)]
+        packs += made[: math.ceil(round(len(made) * share, 6))]
         epoch += 1
     return packs[:most]
 

@@ -3,6 +3,7 @@
 accelerate launch train/sft.py --config configs/train/smollm2-135m-id-task3.yaml
 """
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mlbench_data.prompts import PromptBuilder
 from mlbench_data.retrieval import windows_of
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
-from train.callbacks import LOG_FILE, LogFile, Preemption, Progress
+from train.callbacks import LOG_FILE, LogFile, OwnIntervals, Preemption, Progress
 from train.checkpoints import SavedByAll, finish_run, is_finished, naming_a_full_disk, start_run
 from train.config import NOT_IDENTITY, TrainConfig, check_config
 from train.curve import CURVE_FILE, draw_curve
@@ -32,11 +33,11 @@ from train.launch import (
 )
 from train.memory import architecture_of
 from train.model_card import write_card
-from train.network import DTYPES, Lora, check_lora, load_network, without_weights
+from train.network import DTYPES, Lora, check_attention, check_lora, load_network, without_weights
 from train.packs import Pack, epoch_packs
 from train.plan import Plan, make_plan, pack_settings, print_plan
 from train.trained import save_trained, trained_tensors
-from train.trainer import PackTrainer, TrainingArguments, training_arguments
+from train.trainer import NotLearning, PackTrainer, TrainingArguments, training_arguments
 
 
 @main_speaks_first()
@@ -53,10 +54,20 @@ def main(config: TrainConfig) -> int:
             print_plan(config, model, training, evaluation, plan)
             print("nothing was written")
         return 0
-    if lora := lora_of(config, model):  # before anything is written, and before a large model is loaded
-        architecture = architecture_of(model, config.trust_remote_code)
-        check_lora(without_weights(architecture, config.trust_remote_code), lora)
+    check_network(config, model)
     return train(config, model, training, evaluation, plan)
+
+
+def check_network(config: TrainConfig, model: Model) -> None:
+    """Before anything is written, and before a large model is loaded: raises BadInput for a model that cannot
+    be trained as the configuration says.
+    """
+    architecture = architecture_of(model, config.trust_remote_code)
+    check_attention(architecture)
+    if lora := lora_of(config, model):
+        check_lora(without_weights(architecture, config.trust_remote_code), lora)
+    elif config.dtype == "bfloat16" and not torch.cuda.is_available():
+        raise BadInput("full fine-tuning keeps float32 weights, and a CPU computes in them; leave dtype out")
 
 
 def load_examples(config: TrainConfig, model: Model) -> list[Example]:
@@ -105,6 +116,8 @@ def train(
         result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     preemption.leave_if_asked(trainer.state.global_step, trainer.state.max_steps)
     eval_loss = final_eval_loss(trainer) if evaluation else None
+    if eval_loss is not None and not math.isfinite(eval_loss):
+        raise NotLearning(f"after the last step the evaluation loss is {eval_loss}; lower learning_rate")
     tensors = trained_tensors(trainer.accelerator.unwrap_model(trainer.model), keep=is_main())
     if is_main():
         count = save_trained(trainer.accelerator.unwrap_model(trainer.model), tensors, folder)
@@ -173,7 +186,13 @@ def make_trainer(
     """
     trainer = PackTrainer(network, arguments, plan.packs, held_out)
     check_running(trainer.accelerator)
-    for callback in (LogFile(Path(config.output_dir, LOG_FILE)), Progress(), preemption, SavedByAll()):
+    for callback in (
+        LogFile(Path(config.output_dir, LOG_FILE)),
+        Progress(),
+        preemption,
+        SavedByAll(),
+        OwnIntervals(),
+    ):
         trainer.add_callback(callback)
     return trainer
 
@@ -190,7 +209,8 @@ def lora_of(config: TrainConfig, model: Model) -> Lora | None:
     """LoRA's settings; None if all weights are trained."""
     if config.method == "full":
         return None
-    targets = tuple(config.lora_targets) if config.lora_targets else model.lora_targets
+    named = config.lora_targets or []
+    targets = "all-linear" if named == ["all-linear"] else tuple(named) or model.lora_targets
     numbers = (config.lora_rank, config.lora_alpha, config.lora_dropout)
     return Lora(*numbers, targets, config.rslora, config.dora)
 

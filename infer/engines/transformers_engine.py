@@ -16,7 +16,7 @@ from infer.engines.interface import Completion, Request, Sampling
 from infer.engines.shared_prompt import SharedPart, SharedPromptCache, shared_prompt_attention
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
-from mlbench_data.models import Model, load_tokenizer
+from mlbench_data.models import Model, has_other_attention, load_tokenizer
 
 TOP_CANDIDATES = 256  # tokens looked at before sorting the whole vocabulary for top-p
 DRAWN_TOGETHER = 16  # rows of logits whose probabilities stay in a processor's cache
@@ -351,6 +351,8 @@ def _load(model: Model, adapter: Adapter | None, device: torch.device, trust_rem
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
+    if has_other_attention(network.config):
+        raise BadInput(f"{model.name}: sliding windows or capped scores, which need --engine vllm")
     if adapter is not None:
         try:
             network = PeftModel.from_pretrained(network, adapter.folder).merge_and_unload()

@@ -85,7 +85,9 @@ def test_a_signal_saves_the_step_and_the_same_command_gives_the_undisturbed_adap
 def test_a_log_goes_on_after_the_checkpoint_without_gap_or_repetition(tmp_path: Path) -> None:
     """A killed run wrote steps that its checkpoint does not hold, and half a line."""
     path = tmp_path / LOG_FILE
-    path.write_text('{"step": 1, "loss": 3}\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 1}\n{"step": 4, "lo')
+    path.write_text(
+        '{"step": 1, "loss": 3}\ngarbage\n[1]\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 1}\n{"st'
+    )
     log = LogFile(path)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=2)
     log.on_train_begin(None, state, None)

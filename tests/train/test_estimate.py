@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -219,7 +220,8 @@ def test_a_card_with_a_shape_needs_no_hub() -> None:
     case = case_of(EstimateConfig(model="codellama-7b-instruct", pack_tokens=2048, gradient_accumulation=2))
     found = estimate(case)
     lora = 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11008))
-    assert case.answers == 2048  # batch_size * answer_tokens, and no more than there are
+    assert case.tokens == 8192  # a row may be longer than a pack, and goes alone
+    assert case.answers == 2048  # batch_size * answer_tokens
     assert found.weights == 2 * 6_738_546_688  # the published number of parameters, in bfloat16
     assert (found.adapter, found.gradients, found.optimizer) == (4 * lora, 4 * lora, 8 * lora)
     assert found.activations > 32 * 2048 * 2 * (6 * 4096 + 4 * 11008)  # what every layer must keep at least
@@ -314,21 +316,31 @@ def test_a_table_names_every_part() -> None:
     assert table(Estimate(0, 0, 0, 0, 0, 0, 0), "cpu")[0].endswith("each process")
 
 
+@pytest.fixture(scope="module")
+def short_model(tokenizer_model: Model, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """With room for 1,024 tokens, so that packs may be small."""
+    folder = tmp_path_factory.mktemp("short") / "model"
+    shutil.copytree(tokenizer_model.location, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1024}))
+    return resolve_model(str(folder))
+
+
 def printed(model: Model, memory: str, capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
     arguments = ["--model", model.location, "--pack_tokens", "4096", "--gpu_memory", memory, *more]
     assert main(parse(EstimateConfig, "", arguments)) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_script_says_that_it_fits(tokenizer_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(tokenizer_model, "24GiB", capsys)
-    assert lines[0] == f"{tokenizer_model.location}, packs of 4096 tokens, at most 2048 of them of answers"
+def test_the_script_says_that_it_fits(short_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(short_model, "24GiB", capsys)
+    assert lines[0] == f"{short_model.location}, packs of 4096 tokens, at most 2048 of them of answers"
     assert lines[-2].split()[0] == "total"
     assert lines[-1] == "fits in 24.0 GiB"
 
 
-def test_the_script_says_what_would_help(tokenizer_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(tokenizer_model, "600MiB", capsys, "--batch_size", "4")
+def test_the_script_says_what_would_help(short_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(short_model, "600MiB", capsys, "--batch_size", "4")
     start = lines.index("does NOT fit in 0.6 GiB; what would need less:")
     helping = [line.split(":")[0].strip() for line in lines[start + 1 :]]
     assert helping[:2] == ["activation_checkpointing true", "quantization nf4"]
@@ -340,9 +352,9 @@ def test_the_script_says_what_would_help(tokenizer_model: Model, capsys: pytest.
 
 
 def test_the_script_tries_changes_together_if_none_is_enough(
-    tokenizer_model: Model, capsys: pytest.CaptureFixture[str]
+    short_model: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = printed(tokenizer_model, "1MiB", capsys, "--pack_tokens", "2048")
+    lines = printed(short_model, "1MiB", capsys, "--pack_tokens", "2048")
     assert all(line.endswith("does not fit either") for line in lines[-5:])
     together = lines[-1].split(":")[0].strip()
     assert together == (

@@ -135,6 +135,7 @@ def test_a_checkpoint_counts_once_every_process_has_written_its_part(tmp_path: P
     """The main process may be done while another is still writing."""
     for step in (2, 4):
         (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+        torch.save({}, tmp_path / f"checkpoint-{step}" / "optimizer.pt")
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text('{"global_step": 2}')
     (tmp_path / "checkpoint-2" / SAVED_BY_ALL).touch()
     assert last_checkpoint(tmp_path, processes=2) == tmp_path / "checkpoint-2"
