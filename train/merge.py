@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
@@ -18,6 +17,7 @@ from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import run_script, versions
 from mlbench_data.files import read_json, replacing_folder, write_json
 from mlbench_data.models import Model, load_tokenizer, resolve_model
+from train.network import with_adapter
 
 RECORD = "merge.json"
 PROBE_TOKENS = 64
@@ -93,15 +93,6 @@ def load(model: Model, config: MergeConfig) -> Any:
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
-
-
-def with_adapter(network: Any, adapter: Adapter, model: Model) -> PeftModel:
-    """The base model under its adapter. Raises BadInput if they do not fit."""
-    try:
-        return PeftModel.from_pretrained(network, adapter.folder).eval()
-    except (RuntimeError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{adapter.folder}: does not fit {model.name} ({reason})") from error
 
 
 def probe_of(network: Any) -> torch.Tensor:

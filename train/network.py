@@ -8,6 +8,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
+from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.models import Model, has_other_attention
 from train.prefix_attention import GPU_NAME, NAME
@@ -82,6 +83,15 @@ def add_lora(network: Any, lora: Lora) -> PeftModel:
         use_dora=lora.dora,
     )
     return get_peft_model(network, config)
+
+
+def with_adapter(network: Any, adapter: Adapter, model: Model) -> PeftModel:
+    """The base model under its adapter. Raises BadInput if they do not fit."""
+    try:
+        return PeftModel.from_pretrained(network, adapter.folder).eval()
+    except (RuntimeError, ValueError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{adapter.folder}: does not fit {model.name} ({reason})") from error
 
 
 def check_attention(architecture: Any) -> None:
