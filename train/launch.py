@@ -44,16 +44,31 @@ def wants_fsdp() -> bool:
 def main_speaks_first() -> Iterator[None]:
     """Lets the main process fail first: what all of them find is then said once, since the launcher ends the
     others as soon as one has failed. What one of the others finds alone is said all the same; that they were
-    asked to stop, all of them know.
+    asked to stop, all of them know. Runs that end as they should are disconnected.
     """
     try:
         yield
-    except (BadInput, JobFailed, Stopped) as error:
+    except (BadInput, JobFailed):
         if not is_main():
             time.sleep(MAIN_FIRST_SECONDS)
-            if isinstance(error, Stopped):
-                raise SystemExit(error.exit_code) from None
         raise
+    except Stopped as stopped:
+        disconnect()
+        if not is_main():
+            time.sleep(MAIN_FIRST_SECONDS)
+            raise SystemExit(stopped.exit_code) from None
+        raise
+    else:
+        disconnect()
+
+
+def disconnect() -> None:
+    """Waits for all processes, and ends their connection. One that exits with it aborts now and then: the
+    threads of gloo outlive the interpreter (pytorch/pytorch#179291).
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def decided_by_main(decide: Callable[[], Decision]) -> Decision:

@@ -2,13 +2,15 @@
 
 import time
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from accelerate.commands.launch import launch_command_parser
 
-from mlbench_data.bad_input import BadInput
+from mlbench_data.bad_input import BadInput, Stopped
 from mlbench_data.models import Model
 from tests.helpers import RunScript
 from tests.train.launched import CONFIGS, Run, launched, sft
@@ -179,3 +181,31 @@ def accelerate_config(folder: Path, **settings: object) -> Path:
     base = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "mixed_precision": "no"}
     path.write_text(yaml.safe_dump({**base, "num_machines": 1, **settings}))
     return path
+
+
+def connect(folder: Path) -> None:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_runs_end_disconnected(stopped: bool, tmp_path: Path) -> None:
+    """A process that exits with an open connection aborts now and then, after all was saved."""
+    connect(tmp_path)
+    with suppress(Stopped), launch.main_speaks_first():
+        if stopped:
+            raise Stopped("by a signal", 143)
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_failed_process_does_not_wait_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be waiting for it in another place; the launcher ends them."""
+    connect(tmp_path)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: pytest.fail("waited"))
+    try:
+        with pytest.raises(BadInput), launch.main_speaks_first():
+            raise BadInput("no")
+    finally:
+        torch.distributed.destroy_process_group()
