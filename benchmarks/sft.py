@@ -83,8 +83,8 @@ def main(config: SftBenchmarkConfig) -> int:
     with tempfile.TemporaryDirectory() as folder:
         cases = make_cases(config, Path(folder))
         results = {case.name: times_of(case, config.repeats) for case in cases}
+        lines = [line_of(case, results[case.name], peak) for case in cases]
     losses = [losses_of(cases[-1], seed) for seed in range(config.seeds)]
-    lines = [line_of(case, results[case.name], peak) for case in cases]
     print(f"matrix products on this machine: {peak:.0f} GFLOP/s at best\n")
     print_table(list(lines[0]), [line.values() for line in lines])
     for ours, peer in losses:
@@ -138,12 +138,12 @@ def one_readme(
     return [make_example(row, readme, builder) for row in drawn]
 
 
-def small_llama(model: Model, folder: Path) -> Model:
-    """A random Llama of 8 layers of width 256 that reads the tokens of `model`."""
+def small_llama(model: Model, folder: Path, width: int = 256, layers: int = 8) -> Model:
+    """A random Llama that reads the tokens of `model`."""
     vocabulary = AutoConfig.from_pretrained(model.location).vocab_size
     torch.manual_seed(0)
     shape = LlamaConfig(
-        hidden_size=256, intermediate_size=768, num_hidden_layers=8, num_attention_heads=4,
+        hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers, num_attention_heads=4,
         num_key_value_heads=4, vocab_size=vocabulary, max_position_embeddings=8192, tie_word_embeddings=True,
     )  # fmt: skip
     LlamaForCausalLM(shape).save_pretrained(folder)
@@ -176,7 +176,9 @@ def apart(work: Callable[..., Any], *arguments: Any) -> Any:
 def losses_of(case: Case, seed: int) -> tuple[float, float]:
     """The loss on rows kept out after ours and after TRL's training on the others, in as many steps."""
     arguments = case.model, case.examples[:-16], case.examples[-16:], seed
-    return apart(learned_loss, "ours", *arguments), apart(learned_loss, "TRL", *arguments)
+    ours, peer = apart(learned_loss, "ours", *arguments), apart(learned_loss, "TRL", *arguments)
+    print(f"seed {seed}, loss on rows kept out: {ours:.4f} ours, {peer:.4f} TRL", file=sys.stderr, flush=True)
+    return ours, peer
 
 
 def ratios(found: dict[Side, list[Measured]]) -> list[float]:
