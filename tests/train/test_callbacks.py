@@ -21,13 +21,9 @@ from tests.helpers import RunScript, error_line, read_lines
 from train.callbacks import LOG_FILE, LogFile, read_log
 from train.curve import draw_curve
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SHORT = ("--max_rows", 40, "--save_steps", 2, "--max_steps", 6)
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are rounded by how they are split."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def command(model: Model, out: Path, *more: object) -> list[str]:

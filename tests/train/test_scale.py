@@ -3,7 +3,7 @@
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,13 @@ from tests.helpers import RunScript, need_compiler, read_lines
 from tests.train.launched import FSDP_ON_CPU, Run, launched, sft
 from train.checkpoints import SAVED_BY_ALL, last_checkpoint
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 WAYS = ("ddp", "fsdp2", "zero2", "zero3")
 FULL = ("--method", "full", "--learning_rate", 2e-4)
 NF4 = ("--quantization", "nf4")
 
 OneProcess = Callable[..., Path]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums are rounded by how they are split."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        yield
 
 
 @pytest.fixture(scope="module")

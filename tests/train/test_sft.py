@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from tests.helpers import RunScript, error_line, kill_when
 from train.network import Lora, add_lora
 from train.trained import NotSaved, save_trained, trained_tensors
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def arguments(model: Model, out: Path, *more: object) -> list[str]:
     settings = ["--config", "configs/train/smollm2-135m-id-task3.yaml", "--model", model.location]
@@ -26,14 +27,6 @@ def arguments(model: Model, out: Path, *more: object) -> list[str]:
 
 
 SHORT = ("--max_rows", 40, "--save_steps", 2, "--max_steps", 8)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """A launcher chooses its own number of threads, and sums are rounded by how they are split."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        yield
 
 
 @pytest.fixture(scope="module")
