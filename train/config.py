@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.budget import Policy
+from mlbench_data.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class TrainConfig:
     """Gradients are clipped to this norm."""
     method: Literal["lora", "full"] = "lora"
     """Train LoRA matrices, or all weights."""
-    quantization: Literal["none", "nf4", "int8"] = "none"
+    quantization: Quantization = "none"
     """Keep the frozen weights in 4 or 8 bits (QLoRA), by bitsandbytes; with lora only."""
     lora_rank: int = 16
     """Rank of the LoRA matrices."""

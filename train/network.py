@@ -6,16 +6,15 @@ from typing import Any, Literal
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM
 
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.models import Model, has_other_attention
+from mlbench_data.quantization import Quantization, bits_and_bytes
 from train.prefix_attention import GPU_NAME, NAME
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-Quantization = Literal["none", "nf4", "int8"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def load_network(
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
             attn_implementation=GPU_NAME if torch.cuda.is_available() else NAME,
-            quantization_config=_quantized(quantization, dtype),
+            quantization_config=bits_and_bytes(quantization, dtype),
         )
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -138,20 +137,6 @@ def _linear_layers(network: Any) -> dict[str, int]:
             width = min(module.in_features, module.out_features)
             found[name] = min(width, found.get(name, width))
     return found
-
-
-def _quantized(quantization: Quantization, dtype: torch.dtype) -> BitsAndBytesConfig | None:
-    if quantization == "none":
-        return None
-    if quantization == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-        bnb_4bit_quant_storage=dtype,  # FSDP shards only what has the model's own type
-    )
 
 
 def _check_precision(network: Any, dtype: torch.dtype, quantization: Quantization) -> None:
