@@ -1,23 +1,32 @@
 """The candidates file: appended and flushed as rows are done, continued after a stop, never mixed.
 
-One line a row, `{"github_id", "id", "output", "raw", "finish"}`; beside it NAME.manifest.json, which says how
-the candidates were made.
+One line a row, `{"github_id", "id", "output", "raw", "finish", "tokens"}`, or with an `error` and no output
+if it could not be sampled; beside it NAME.manifest.json, which says how the candidates were made.
 """
 
 import json
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from infer.answers import code_in
-from infer.engines.interface import Completion
+from infer.engines.interface import Answer, Usage
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import claim, read_json, replacing, write_json
 from mlbench_data.rows import RowKey
 
+SECONDS_BETWEEN_MANIFESTS = 10.0
+
 
 class CandidatesFile:
-    """Candidates of one model, prompt and sampling, whose `identity` the manifest holds."""
+    """Candidates of one model, prompt and sampling, whose `identity` the manifest holds.
+
+    Memory holds where each row's line begins, not the lines. `finished` says that an earlier run had sampled
+    all rows and put them into order. `failed` are rows that could not be sampled, and why; they are sampled
+    again when the file is continued.
+    """
 
     def __init__(self, path: str | Path, identity: dict[str, Any]) -> None:
         """Opens or starts the file, dropping a torn last line. Raises BadInput if it holds another run's."""
@@ -25,67 +34,158 @@ class CandidatesFile:
         if self.path.is_dir():
             raise BadInput(f"{self.path}: is a folder; --out takes a file name such as candidates.jsonl")
         claim(self.path)
-        self.manifest_path = self.path.with_name(f"{self.path.stem}.manifest.json")
+        self.manifest_path = manifest_of(self.path)
         self.identity = identity
-        self.cost = {"seconds": 0.0, "prompt_tokens": 0, "generated_tokens": 0}
-        self.done: dict[RowKey, str] = {}
+        self.seconds = 0.0
+        self._saved = time.monotonic()
+        self.usage = Usage()
+        self.done: dict[RowKey, int] = {}
+        self.failed: dict[RowKey, str] = {}
+        self.finished = False
+        self._failed_at: dict[RowKey, int] = {}
         if self.manifest_path.exists() or self.path.exists():
             self._continue()
-        else:
-            self._write_manifest({"finished": False})
 
     def _continue(self) -> None:
-        manifest = read_json(self.manifest_path, "the manifest of this candidates file; give another --out")
-        found = manifest.get("identity", {})
+        manifest = read_manifest(self.path)
+        found = manifest["identity"]
         names = self.identity.keys() | found.keys()
         if differing := sorted(name for name in names if self.identity.get(name) != found.get(name)):
             raise BadInput(
                 f"{self.path}: holds candidates made with other {', '.join(differing)}; give another --out"
             )
-        self.cost = manifest["cost"]
+        self.seconds = manifest["cost"]["seconds"]
+        self.finished = manifest.get("finished") is True
         if self.path.exists():
-            self._read_whole_lines()
+            with open(self.path, "r+b") as file:
+                start = 0
+                for line, values in whole_lines(file, self.path):
+                    self._note(start, values)
+                    start += len(line)
 
-    def _read_whole_lines(self) -> None:
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            os.truncate(self.path, len(whole))
-        for number, line in enumerate(whole.decode().split("\n")[:-1], start=1):
-            try:
-                values = json.loads(line)
-                self.done[RowKey(values["github_id"], values["id"])] = line
-            except (ValueError, TypeError, KeyError) as error:
-                raise BadInput(f"{self.path}:{number}: damaged line; give another --out") from error
+    def _note(self, start: int, values: dict[str, Any]) -> None:
+        """Remembers a line that begins at byte `start`."""
+        key = RowKey(values["github_id"], values["id"])
+        if "error" in values:
+            self.failed[key], self._failed_at[key] = values["error"], start
+            return
+        self.failed.pop(key, None)
+        self.done[key] = start
+        self.usage += Usage(**values["tokens"])
 
-    def append(self, rows: dict[RowKey, list[Completion]], cost: dict[str, float]) -> None:
+    def append(self, answers: list[tuple[RowKey, Answer]]) -> None:
         """Adds rows that are not there yet, and makes sure that they reach the disk."""
-        new = {key: _line(key, completions) for key, completions in rows.items() if key not in self.done}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in new.values())
+        if self.finished or not self.manifest_path.exists():
+            self.finished = False
+            self._write_manifest({"finished": False})
+        with open(self.path, "ab") as file:
+            for key, answer in answers:
+                if key not in self.done:
+                    values = _line(key, answer)
+                    self._note(file.tell(), values)
+                    file.write(_encoded(values))
             file.flush()
             os.fsync(file.fileno())
-        self.done |= new
-        self.cost = {name: round(self.cost[name] + value, 3) for name, value in cost.items()}
-        self._write_manifest({"finished": False})
+        if time.monotonic() - self._saved > SECONDS_BETWEEN_MANIFESTS:
+            self._write_manifest({"finished": False})
 
     def finish(self, order: list[RowKey], record: dict[str, Any]) -> None:
-        """Puts the lines into the order of the rows and marks the file as finished."""
-        with replacing(self.path) as temporary:
-            temporary.write_text("".join(f"{self.done[key]}\n" for key in order), encoding="utf-8")
-        self._write_manifest({"finished": True, **record})
+        """Puts the lines into the order of the rows, and marks the file as finished if none has failed."""
+        starts = {**self._failed_at, **self.done}
+        with (
+            replacing(self.path) as temporary,
+            open(self.path, "rb") as file,
+            open(temporary, "wb") as ordered,
+        ):
+            for key in order:
+                file.seek(starts[key])
+                ordered.write(file.readline())
+            ordered.flush()
+            os.fsync(ordered.fileno())
+        self._write_manifest({"finished": not self.failed, "failed_rows": len(self.failed), **record})
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds of all runs, and the tokens of all rows that are done."""
+        usage = self.usage
+        return {
+            "seconds": round(self.seconds, 1),
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_prompt_tokens": max(0, usage.prompt_tokens - usage.computed_tokens),
+            "computed_prompt_tokens": usage.computed_tokens,
+            "generated_tokens": usage.generated_tokens,
+        }
 
     def _write_manifest(self, record: dict[str, Any]) -> None:
+        now = time.monotonic()
+        self.seconds, self._saved = self.seconds + now - self._saved, now
         benchmark = {"benchmark_sha256": self.identity["benchmark_sha256"]}
         write_json(self.manifest_path, {**benchmark, "identity": self.identity, "cost": self.cost, **record})
 
 
-def _line(key: RowKey, completions: list[Completion]) -> str:
-    values = {
+def manifest_of(path: Path) -> Path:
+    """The manifest that lies beside a candidates file."""
+    return path.with_name(f"{path.stem}.manifest.json")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the candidates file `path`. Raises BadInput."""
+    beside = manifest_of(path)
+    manifest = read_json(beside, "the manifest of this candidates file; give another --out")
+    values = manifest if isinstance(manifest, dict) else {}
+    identity, cost = values.get("identity"), values.get("cost")
+    if not isinstance(identity, dict) or not isinstance(cost, dict) or "seconds" not in cost:
+        raise BadInput(f"{beside}: not the manifest of a candidates file; give another --out")
+    return manifest
+
+
+def whole_lines(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line and its values; a torn last line is cut off a file that can be written to.
+
+    Raises BadInput naming a damaged line.
+    """
+    start, number = file.tell(), 0
+    while line := file.readline():
+        number += 1
+        if not line.endswith(b"\n"):
+            if file.writable():
+                file.truncate(start)
+            return
+        yield line, _decoded(line, f"{path}:{number}")
+        start += len(line)
+
+
+def _decoded(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+        RowKey(values["github_id"], values["id"])
+        if "error" not in values:
+            Usage(**values["tokens"])
+        if not isinstance(values["output"], list) or len(values["raw"]) != len(values["output"]):
+            raise ValueError("as many raw texts as outputs")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadInput(f"{where}: damaged line; sample it again with another --out") from error
+    return values
+
+
+def _encoded(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _line(key: RowKey, answer: Answer) -> dict[str, Any]:
+    values: dict[str, Any] = {
         "github_id": key.github_id,
         "id": key.id,
-        "output": [code_in(item.text) for item in completions],
-        "raw": [item.text for item in completions],
-        "finish": [item.finish for item in completions],
+        "output": [code_in(item.text) for item in answer.completions],
+        "raw": [item.text for item in answer.completions],
+        "finish": [item.finish for item in answer.completions],
     }
-    return json.dumps(values, ensure_ascii=False)
+    if answer.error is not None:
+        return {**values, "error": answer.error}
+    usage = answer.usage
+    tokens = {
+        "prompt_tokens": usage.prompt_tokens,
+        "computed_tokens": usage.computed_tokens,
+        "generated_tokens": usage.generated_tokens,
+    }
+    return {**values, "tokens": tokens}

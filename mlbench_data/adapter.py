@@ -16,6 +16,7 @@ class Adapter:
     sha256: str
     rank: int
     template: str | None
+    dora: bool = False
 
 
 def open_adapter(folder: str, model: Model) -> Adapter:
@@ -41,4 +42,10 @@ def open_adapter(folder: str, model: Model) -> Adapter:
         if training["identity"]["weights"] != model.identity():
             trained_on = training["identity"]["model"]
             raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
-    return Adapter(path, sha256_of([sha256_of_file(weights), settings]), settings["r"], template)
+    return Adapter(
+        path,
+        sha256_of([sha256_of_file(weights), settings]),
+        settings["r"],
+        template,
+        bool(settings.get("use_dora")),
+    )

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -12,16 +12,24 @@ Batch = TypeVar("Batch", bound=Sized)
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def progress(batches: Iterable[Batch], total: int, what: str, done: int = 0) -> Iterator[Batch]:
+def progress(
+    batches: Iterable[Batch],
+    total: int,
+    what: str,
+    done: int = 0,
+    note: Callable[[], str] = str,
+) -> Iterator[Batch]:
     """Passes batches of finished items on and reports on stderr how many are through, how fast, and the
     time left.
 
-    `total` counts the items that are `done` from an earlier run as well.
+    `total` counts the items that are `done` from an earlier run as well; `note` is asked for what else a
+    line should say.
     """
     if sys.stderr.isatty():
         with tqdm(desc=what, total=total, initial=done, dynamic_ncols=True) as bar:
             for batch in batches:
                 yield batch
+                bar.set_postfix_str(note(), refresh=False)
                 bar.update(len(batch))
         return
     print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
@@ -34,7 +42,7 @@ def progress(batches: Iterable[Batch], total: int, what: str, done: int = 0) -> 
         if now - last >= SECONDS_BETWEEN_LINES or done + count == total:
             last = now
             line = progress_line(what, done + count, total, count / max(now - start, 1e-9))
-            print(line, file=sys.stderr, flush=True)
+            print(", ".join(filter(None, [line, note()])), file=sys.stderr, flush=True)
 
 
 def progress_line(what: str, count: int, total: int, speed: float) -> str:

@@ -1,5 +1,6 @@
 """Prompts for tasks 1, 2 and 3, as token ids: the same code serves training and sampling."""
 
+import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
@@ -12,7 +13,6 @@ import numpy as np
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
 from mlbench_data.budget import Cut, DoesNotFit, Policy, fit, fit_as_the_paper
-from mlbench_data.files import sha256_of
 from mlbench_data.models import Model
 from mlbench_data.retrieval import PAPERS_WINDOWS, Windows, index_of
 from mlbench_data.rows import BASH, Row
@@ -212,6 +212,18 @@ def answer_text(row: Row) -> str:
     return f"```{'bash' if row.type == BASH else 'python'}\n{row.output.strip()}\n```"
 
 
-def sha256_of_prompts(prompts: list[Prompt]) -> str:
-    """Identifies the rows asked and the very tokens that were read."""
-    return sha256_of([[*prompt.row.key, prompt.token_ids] for prompt in prompts])
+def sha256_of_prompts(prompts: Iterable[Prompt]) -> str:
+    """Identifies the rows asked and the very tokens that were read: the sum of the rows' hashes, so that
+    shards have together what the whole has.
+    """
+    return joined_sha256(_sha256_of_prompt(prompt) for prompt in prompts)
+
+
+def joined_sha256(hashes: Iterable[str]) -> str:
+    """What `sha256_of_prompts` gives for all the prompts of which parts have these hashes."""
+    return f"{sum(int(digest, 16) for digest in hashes) % 2**256:064x}"
+
+
+def _sha256_of_prompt(prompt: Prompt) -> str:
+    key = f"{prompt.row.key.github_id}/{prompt.row.key.id}/".encode()
+    return hashlib.sha256(key + prompt.ids.tobytes()).hexdigest()

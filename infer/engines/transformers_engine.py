@@ -1,25 +1,26 @@
 """Sampling with transformers: each prompt is read once for all of its candidates."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 import torch
-from peft import PeftModel
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
-from infer.answers import is_answered
-from infer.engines.interface import Completion, Request, Sampling
+from infer.engines.drawing import draw
+from infer.engines.ending import Ending
+from infer.engines.interface import Answer, Completion, Request, Sampling, answered
 from infer.engines.shared_prompt import SharedPart, SharedPromptCache, shared_prompt_attention
+from infer.engines.weights import load_weights
 from mlbench_data.adapter import Adapter
-from mlbench_data.bad_input import BadInput
-from mlbench_data.models import Model, has_other_attention, load_tokenizer
+from mlbench_data.bad_input import JobFailed
+from mlbench_data.models import Model, load_tokenizer
+from mlbench_data.quantization import Quantization
 
-TOP_CANDIDATES = 256  # tokens looked at before sorting the whole vocabulary for top-p
-DRAWN_TOGETHER = 16  # rows of logits whose probabilities stay in a processor's cache
 REPEATED_TOKENS = 16384  # of READMEs that are copied to read prompts' rests over them
 PREFILL_TOKENS = 1024  # read in one pass: enough to fill the processor, and activations stay small
 ENDED_SHARE = 1 / 8  # of a batch's candidates, before the cache of those that have ended is let go
@@ -31,58 +32,100 @@ class TransformersEngine:
     name = "transformers"
 
     def __init__(
-        self, model: Model, adapter: Adapter | None, batch_tokens: int, trust_remote_code: bool
+        self, model: Model, batch_tokens: int, quantization: Quantization, trust_remote_code: bool
     ) -> None:
-        """Loads the weights, in float32 on a CPU. Raises BadInput if they cannot be loaded."""
+        """Weights are loaded by `use`."""
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.tokenizer = load_tokenizer(model)
-        self.model = _load(model, adapter, self.device, trust_remote_code)
+        self.settings = (model, self.device, quantization, trust_remote_code)
         self.batch_tokens = batch_tokens
+        self._text_of = lru_cache(maxsize=None)(lambda token: self._text([token]))
+
+    def use(self, adapter: Adapter | None) -> None:
+        """Loads the weights, in float32 on a CPU, with the adapter merged into them if they are not
+        quantized. Raises BadInput if they cannot be loaded.
+        """
+        self.model: Any = None  # two models at a time may not fit
+        self.model = load_weights(*self.settings, adapter)
+        self.kept: dict[bytes, _Tokens] = {}
         self.end_ids = _end_ids(self.model, self.tokenizer)
-        self.fence_ids = {index for token, index in self.tokenizer.get_vocab().items() if "`" in token}
+
+    def sample(
+        self, requests: list[Request], done: Collection[int], sampling: Sampling
+    ) -> Iterator[list[Answer]]:
+        """Batch by batch. Batches are planned over all requests, also those that are done: a continued run
+        computes the same numbers as an undisturbed one.
+        """
+        for batch in self.batches(requests, sampling):
+            if not all(index in done for index in batch):
+                asked = [requests[index] for index in batch]
+                tokens = computed(asked, self.kept)
+                with self._naming_lack_of_memory():
+                    completions = self.completions(asked, sampling)
+                lengths = [len(request.prompt) for request in asked]
+                found = zip(batch, completions, lengths, tokens, strict=True)
+                yield [answered(*one) for one in found if one[0] not in done]
+        self.kept.clear()
 
     def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
         """Requests of one README together, beside those of similar length; at most `batch_tokens` tokens of
         cache in a batch, in which each README counts once.
         """
-        order = sorted(range(len(requests)), key=lambda index: (*_by_readme(requests[index]), index))
+        readmes = [request.readme for request in requests]
+        order = sorted(
+            range(len(requests)), key=lambda index: _length(requests[index], readmes[index], index)
+        )
         batches: list[list[int]] = []
         size = _Size(0, 0, 0, 0)
-        last: list[int] | None = None
+        last: bytes | None = None
         for index in reversed(order):  # the longest first, so that a lack of memory shows at once
-            request = requests[index]
-            head = request.token_ids[: _head(request)]
-            new = len(request.token_ids) - len(head) + sampling.n * sampling.max_new_tokens
-            grown = size.with_row(len(head), new, head != last)
+            prompt = requests[index].prompt
+            head = _head(requests[index])
+            new = len(prompt) - head + sampling.n * sampling.max_new_tokens
+            grown = size.with_row(head, new, not readmes[index] or readmes[index] != last)
             if grown.tokens > self.batch_tokens or not batches:
                 batches.append([])
-                grown = _Size(0, 0, 0, 0).with_row(len(head), new, True)
+                grown = _Size(0, 0, 0, 0).with_row(head, new, True)
             batches[-1].append(index)
-            size, last = grown, head
+            size, last = grown, readmes[index]
         return batches
 
     @torch.inference_mode()
-    def sample(self, batch: list[Request], sampling: Sampling) -> list[list[Completion]]:
-        """One pass over each prompt; its cache is then shared by the row's n candidates.
+    def completions(self, batch: list[Request], sampling: Sampling) -> list[list[Completion]]:
+        """n completions for each request: one pass over its prompt, whose cache they then share."""
+        ending = Ending(sampling.stop)
 
-        A candidate also ends (`stop`) once its code block is closed: what would follow is never read.
-        """
-        state = _Decoding(self.model, batch, sampling, self._ends, self.device)
+        def ends(tokens: list[int]) -> bool:
+            """Whether a candidate is done by itself: its model ended it, or more text would not count."""
+            if tokens[-1] in self.end_ids:
+                return True
+            return ending.may_begin_in(self._text_of(tokens[-1])) and ending.is_reached(self._text(tokens))
+
+        def completion(tokens: list[int]) -> Completion:
+            text = self._text(tokens[:-1] if tokens[-1] in self.end_ids else tokens)
+            return Completion(ending.cut(text), "stop" if ends(tokens) else "length", len(tokens))
+
+        state = _Decoding(self.model, batch, sampling, ends, self.device, self.kept)
         with shared_prompt_attention(self.model):
             while state.held:
                 state.step()
-        texts = [self._completion(tokens) for tokens in state.tokens]
-        return [texts[start : start + sampling.n] for start in range(0, len(texts), sampling.n)]
+        made = [completion(tokens) for tokens in state.tokens]
+        return [made[start : start + sampling.n] for start in range(0, len(made), sampling.n)]
 
-    def _ends(self, tokens: list[int]) -> bool:
-        """Whether a candidate is done by itself: its model ended it, or its code block is closed."""
-        if tokens[-1] in self.end_ids:
-            return True
-        return tokens[-1] in self.fence_ids and is_answered(self.tokenizer.decode(tokens))
+    @contextmanager
+    def _naming_lack_of_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
+            raise JobFailed(
+                f"no memory for a batch of {self.batch_tokens} tokens; finished rows are kept: lower "
+                "--batch_tokens and give another --out"
+            ) from error
 
-    def _completion(self, tokens: list[int]) -> Completion:
-        text = self.tokenizer.decode(tokens[:-1] if tokens[-1] in self.end_ids else tokens)
-        return Completion(text, "stop" if self._ends(tokens) else "length", len(tokens))
+    def _text(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens)
 
 
 @dataclass(frozen=True)
@@ -110,7 +153,7 @@ class _Decoding:
     are those that have not ended.
 
     Candidates that have ended go on being computed until enough of them have: letting go of them copies
-    the rest.
+    the rest. `kept` holds the README that the batch before ended with, by its hash, and then this one's.
     """
 
     def __init__(
@@ -120,8 +163,10 @@ class _Decoding:
         sampling: Sampling,
         ends: Callable[[list[int]], bool],
         device: torch.device,
+        kept: dict[bytes, "_Tokens"],
     ) -> None:
         self.model, self.sampling, self.ends, self.device = model, sampling, ends, device
+        self.kept = kept
         self.tokens: list[list[int]] = [[] for _ in range(len(batch) * sampling.n)]
         self.generators = [
             torch.Generator(device).manual_seed(request.seed + candidate)
@@ -134,6 +179,8 @@ class _Decoding:
 
     def _read_prompts(self, batch: list[Request]) -> None:
         """Reads every README once, a few at a time, and what follows it in each prompt over it."""
+        for other in self.kept.keys() - {batch[0].readme}:
+            del self.kept[other]
         reads = [self._read(run) for run in prefill_runs(batch)]
         starts = accumulate((len(read.heads.mask) for read in reads), initial=0)
         owners = torch.cat([read.owners + start for read, start in zip(reads, starts, strict=False)])
@@ -151,7 +198,22 @@ class _Decoding:
         """Each README of the run once, then the rest of every prompt over its README's keys and values."""
         prefixes = [tuple(request.token_ids[: _head(request)]) for request in run]
         numbers = {prefix: number for number, prefix in enumerate(dict.fromkeys(prefixes))}
-        ids, mask = self._padded(list(numbers))
+        heads = self._heads(run[0], list(numbers))
+        owners = torch.tensor([numbers[prefix] for prefix in prefixes], device=self.device)
+        ids, mask = self._padded([request.token_ids[_head(request) :] for request in run])
+        together = max(1, REPEATED_TOKENS // heads.mask.shape[1])
+        parts = zip(ids.split(together), mask.split(together), owners.split(together), strict=True)
+        found = [self._read_rests(*part, heads) for part in parts]
+        rests = _joined([rest for rest, _ in found])
+        return _Read(heads, owners, rests, torch.cat([logits for _, logits in found]))
+
+    def _heads(self, first: Request, prefixes: list[tuple[int, ...]]) -> "_Tokens":
+        """READMEs' keys and values. One that fills a pass is always read alone, and kept: the next batch may
+        begin with more of its rows.
+        """
+        if first.readme in self.kept:
+            return self.kept[first.readme].copy()
+        ids, mask = self._padded(prefixes)
         cache: Any = DynamicCache()
         self.model(
             input_ids=ids,
@@ -160,15 +222,11 @@ class _Decoding:
             past_key_values=cache,
             logits_to_keep=1,
         )
-        layers = cache.layers
-        heads = _Tokens(deque((layer.keys, layer.values) for layer in layers), mask)
-        owners = torch.tensor([numbers[prefix] for prefix in prefixes], device=self.device)
-        ids, mask = self._padded([request.token_ids[_head(request) :] for request in run])
-        together = max(1, REPEATED_TOKENS // heads.mask.shape[1])
-        parts = zip(ids.split(together), mask.split(together), owners.split(together), strict=True)
-        found = [self._read_rests(*part, heads) for part in parts]
-        rests = _joined([rest for rest, _ in found])
-        return _Read(heads, owners, rests, torch.cat([logits for _, logits in found]))
+        heads = _Tokens(deque((layer.keys, layer.values) for layer in cache.layers), mask)
+        if first.readme and len(prefixes[0]) >= PREFILL_TOKENS:
+            self.kept.clear()
+            self.kept[first.readme] = heads.copy()
+        return heads
 
     def _read_rests(
         self, ids: torch.Tensor, mask: torch.Tensor, owners: torch.Tensor, heads: "_Tokens"
@@ -238,6 +296,10 @@ class _Tokens:
     layers: deque[tuple[torch.Tensor, ...]]
     mask: torch.Tensor
 
+    def copy(self) -> "_Tokens":
+        """The same tensors in a list of its own, which can be emptied."""
+        return _Tokens(deque(self.layers), self.mask)
+
     def shared_by(self, owners: torch.Tensor) -> SharedPart:
         """These tokens as the candidates read them."""
         keys, values = ([layer[place] for layer in self.layers] for place in (0, 1))
@@ -258,6 +320,8 @@ def _joined(parts: list[_Tokens]) -> _Tokens:
     """All of them side by side, padded on the left. The parts are emptied, so that memory holds no more than
     one layer twice.
     """
+    if len(parts) == 1:
+        return parts[0]
     length = max(part.mask.shape[1] for part in parts)
     layers: deque[tuple[torch.Tensor, ...]] = deque()
     while parts[0].layers:
@@ -271,7 +335,21 @@ def _joined(parts: list[_Tokens]) -> _Tokens:
 
 def _head(request: Request) -> int:
     """Tokens up to the README's end; without one, all but the last, over which the answer is drawn."""
-    return min(request.readme_end or len(request.token_ids), len(request.token_ids) - 1)
+    whole = len(request.prompt)
+    return min(request.shared or whole, whole - 1)
+
+
+def computed(batch: list[Request], kept: Collection[bytes] = ()) -> list[int]:
+    """Tokens that are computed to read each prompt of a batch: a README counts for the first of its rows,
+    unless the batch begins with one that is `kept`.
+    """
+    seen = {batch[0].readme} & set(kept)
+    found = []
+    for request in batch:
+        whole, readme = len(request.prompt), request.readme
+        found.append(whole - (_head(request) if readme in seen else 0))
+        seen |= {readme} - {b""}
+    return found
 
 
 def prefill_runs(batch: list[Request]) -> list[list[Request]]:
@@ -281,8 +359,8 @@ def prefill_runs(batch: list[Request]) -> list[list[Request]]:
     runs: list[list[Request]] = []
     tokens = 0
     for request in batch:
-        shares = bool(runs) and request.readme_end > 0 and _readme(request) == _readme(runs[-1][-1])
-        new = len(request.token_ids) - (request.readme_end if shares else 0)
+        shares = bool(runs) and request.readme != b"" and request.readme == runs[-1][-1].readme
+        new = len(request.prompt) - (request.shared if shares else 0)
         if not runs or (not shares and tokens + new > PREFILL_TOKENS):
             runs.append([])
             tokens = 0
@@ -291,75 +369,15 @@ def prefill_runs(batch: list[Request]) -> list[list[Request]]:
     return runs
 
 
-def _by_readme(request: Request) -> tuple[int, list[int], int]:
-    return request.readme_end, _readme(request), len(request.token_ids)
-
-
-def _readme(request: Request) -> list[int]:
-    return request.token_ids[: request.readme_end]
+def _length(request: Request, readme: bytes, index: int) -> tuple[int, bytes, int, int]:
+    """Sorts by the README's length first, and rows of one README side by side."""
+    return request.shared, readme, len(request.prompt), index
 
 
 def _left_padded(tensor: torch.Tensor, length: int, dimension: int) -> torch.Tensor:
     """`tensor` with zeros before its tokens, which lie along `dimension`, up to `length`."""
     sides = [0, 0] * (tensor.dim() - 1 - dimension)
     return torch.nn.functional.pad(tensor, [*sides, length - tensor.shape[dimension], 0])
-
-
-def draw(logits: torch.Tensor, sampling: Sampling, generators: list[torch.Generator]) -> list[int]:
-    """One token a row of `logits` (rows, vocabulary), by temperature and top-p (Holtzman et al. 2020).
-
-    Each row has a generator of its own, so that a candidate does not depend on its neighbours. The whole
-    vocabulary is sorted only for rows whose likeliest `TOP_CANDIDATES` tokens do not reach top_p.
-    """
-    if sampling.temperature == 0:
-        return logits.argmax(-1).tolist()
-    points = torch.stack([torch.rand((), generator=item, device=item.device) for item in generators])
-    together = DRAWN_TOGETHER if logits.device.type == "cpu" else len(logits)
-    parts = zip(logits.split(together), points.split(together), strict=True)
-    return [token for part, point in parts for token in _draw_together(part.float(), sampling, point)]
-
-
-def _draw_together(logits: torch.Tensor, sampling: Sampling, points: torch.Tensor) -> list[int]:
-    probabilities = torch.softmax(logits / sampling.temperature, -1)
-    top, tokens = probabilities.topk(min(TOP_CANDIDATES, probabilities.shape[-1]), -1)
-    drawn = _draw_from(top, tokens, sampling.top_p, points)
-    wide = top.sum(-1) < sampling.top_p
-    if bool(wide.any()):
-        drawn[wide] = _draw_from(*probabilities[wide].sort(-1, descending=True), sampling.top_p, points[wide])
-    return drawn.tolist()
-
-
-def _draw_from(
-    probabilities: torch.Tensor, tokens: torch.Tensor, top_p: float, points: torch.Tensor
-) -> torch.Tensor:
-    """A token a row from the fewest likeliest that reach top_p; `points` are uniform in [0, 1)."""
-    before = probabilities.cumsum(-1) - probabilities
-    cumulative = probabilities.masked_fill(before >= top_p, 0.0).cumsum(-1)
-    places = (cumulative <= (points * cumulative[:, -1])[:, None]).sum(-1, keepdim=True)
-    return tokens.gather(1, places.clamp(max=tokens.shape[-1] - 1)).squeeze(1)
-
-
-def _load(model: Model, adapter: Adapter | None, device: torch.device, trust_remote_code: bool) -> Any:
-    try:
-        network: Any = AutoModelForCausalLM.from_pretrained(
-            model.location,
-            revision=model.revision,
-            dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
-            use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadInput(f"{model.location}: no weights could be loaded ({reason})") from error
-    if has_other_attention(network.config):
-        raise BadInput(f"{model.name}: sliding windows or capped scores, which need --engine vllm")
-    if adapter is not None:
-        try:
-            network = PeftModel.from_pretrained(network, adapter.folder).merge_and_unload()
-        except (RuntimeError, ValueError, SafetensorError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise BadInput(f"{adapter.folder}: does not fit {model.name} ({reason})") from error
-    return network.to(device).eval()
 
 
 def _end_ids(model: Any, tokenizer: Any) -> set[int]:

@@ -1,14 +1,42 @@
 """Sampling with vLLM, on GPUs or on a CPU: adapters by request, rows that share a README share its cache."""
 
 import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from infer.engines.interface import Completion, Finish, Request, Sampling
+from infer.engines.ending import Ending
+from infer.engines.interface import Answer, Completion, Request, Sampling, answered
+from infer.engines.weights import check_fits, free_bytes
 from mlbench_data.adapter import Adapter
-from mlbench_data.bad_input import BadInput
+from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.models import Model
 
-ROWS_IN_A_BATCH = 64  # rows sampled in one call: what a killed run can lose
+WAITING = 4  # times as many candidates are queued as vLLM decodes at a time: its scheduler stays full
+CPU_BLOCK = 32  # tokens, the least of its kernels; candidates share whole blocks of a prompt only
+
+
+@dataclass(frozen=True)
+class VllmSettings:
+    """How the engine is spread and what it is prepared for. `most_rank` is 0 without adapters."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    seed: int = 0
+    adapters: int = 0
+    most_rank: int = 0
+    trust_remote_code: bool = False
+
+
+@dataclass
+class _Row:
+    """A row on its way: its candidates as they end, and what its prompt took."""
+
+    index: int
+    prompt_tokens: int
+    completions: dict[int, Completion] = field(default_factory=dict)
+    computed_tokens: int = 0
 
 
 class VllmEngine:
@@ -16,75 +44,184 @@ class VllmEngine:
 
     name = "vllm"
 
-    def __init__(self, model: Model, adapter: Adapter | None, seed: int, trust_remote_code: bool) -> None:
+    def __init__(self, model: Model, settings: VllmSettings) -> None:
         """Loads the weights. Raises BadInput if vLLM is not installed or cannot take the model."""
+        self.engine = _load(model, settings).llm_engine
+        self.ahead = WAITING * self.engine.vllm_config.scheduler_config.max_num_seqs
+        self.numbers: dict[str, int] = {}
+        self.adapter: Adapter | None = None
+
+    def use(self, adapter: Adapter | None) -> None:
+        """The adapter goes with every following request; vLLM holds several on one base."""
         self.adapter = adapter
-        self.engine = _load(model, adapter, seed, trust_remote_code)
 
-    def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
-        """Rows with the same leading tokens follow each other, so that the prefix cache is hit."""
-        order = sorted(range(len(requests)), key=lambda index: (requests[index].token_ids, index))
-        return [order[start : start + ROWS_IN_A_BATCH] for start in range(0, len(order), ROWS_IN_A_BATCH)]
+    def close(self) -> None:
+        """Ends vLLM's own processes, for which a process that was spawned by python's would wait."""
+        self.engine.engine_core.shutdown()
 
-    def sample(self, batch: list[Request], sampling: Sampling) -> list[list[Completion]]:
-        """One call for the batch: vLLM schedules rows and candidates itself."""
-        from vllm import SamplingParams
-        from vllm.lora.request import LoRARequest
-
+    def sample(
+        self, requests: list[Request], done: Collection[int], sampling: Sampling
+    ) -> Iterator[list[Answer]]:
+        """Rows of one README follow each other into a queue that never runs dry, and come as they end."""
+        waiting = iter(by_readme(requests, done))
+        going: dict[str, _Row] = {}
+        texts: dict[str, int] = {}
+        ending = Ending(sampling.stop)
         drawn = sampling.n if sampling.temperature > 0 else 1  # greedy candidates are one and the same
-        parameters = [
-            SamplingParams(
-                n=drawn,
+        while True:
+            while len(going) < self.ahead and (index := next(waiting, None)) is not None:
+                going |= self._queue(index, requests[index], drawn, sampling)
+            if not going:
+                return
+            rows = []
+            for output in self._step():
+                if self._take(output, going[output.request_id], ending, texts):
+                    row = going.pop(output.request_id)
+                    if len(row.completions) == drawn:
+                        rows.append(_answer(row, sampling.n // drawn))
+            if rows:
+                yield rows
+
+    def _step(self) -> list[Any]:
+        """What every running candidate has written by now. Raises JobFailed if vLLM's process has died."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            return self.engine.step()
+        except EngineDeadError as error:
+            raise JobFailed(
+                "vLLM has died, and what it printed above says why; finished rows are kept: run the same "
+                "command again"
+            ) from error
+
+    def _queue(self, index: int, request: Request, drawn: int, sampling: Sampling) -> dict[str, _Row]:
+        """Hands a row's candidates to the scheduler, one request each, so that each can be ended by itself;
+        all of them read the blocks that the first one computes.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        token_ids = request.token_ids
+        row = _Row(index, len(token_ids))
+        found = {}
+        for candidate in range(drawn):
+            name = f"{index}/{candidate}"
+            parameters = SamplingParams(
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
-                seed=request.seed,
+                seed=request.seed + candidate,
+                stop=list(sampling.stop),
                 skip_special_tokens=False,
+                output_kind=RequestOutputKind.CUMULATIVE,
             )
-            for request in batch
-        ]
-        lora = LoRARequest("adapter", 1, str(self.adapter.folder)) if self.adapter else None
-        prompts = [{"prompt_token_ids": request.token_ids} for request in batch]
-        outputs = self.engine.generate(prompts, parameters, lora_request=lora, use_tqdm=False)
-        copies = sampling.n // drawn
-        return [[_completion(item) for item in output.outputs] * copies for output in outputs]
+            prompt = {"prompt_token_ids": token_ids}
+            self.engine.add_request(name, prompt, parameters, lora_request=self._lora())
+            found[name] = row
+        return found
+
+    def _take(self, output: Any, row: _Row, ending: Ending, texts: dict[str, int]) -> bool:
+        """Notes what a candidate has written so far, and whether it has ended."""
+        [made] = output.outputs
+        seen = texts.get(output.request_id, 0)
+        texts[output.request_id] = len(made.text)
+        answer = ending.may_begin_in(made.text[seen:]) and ending.is_reached(made.text)
+        if not output.finished and not answer:
+            return False
+        if not output.finished:
+            self.engine.abort_request([output.request_id])
+        del texts[output.request_id]
+        finish = "stop" if answer or made.finish_reason == "stop" else "length"
+        candidate = int(output.request_id.rpartition("/")[2])
+        row.completions[candidate] = Completion(ending.cut(made.text), finish, len(made.token_ids))
+        row.computed_tokens += row.prompt_tokens - (output.num_cached_tokens or 0)
+        return True
+
+    def _lora(self) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        if self.adapter is None:
+            return None
+        number = self.numbers.setdefault(self.adapter.sha256, len(self.numbers) + 1)
+        return LoRARequest(f"adapter-{number}", number, str(self.adapter.folder))
 
 
-def _completion(output: Any) -> Completion:
-    finish: Finish = "stop" if output.finish_reason == "stop" else "length"
-    return Completion(output.text, finish, len(output.token_ids))
+def by_readme(requests: list[Request], done: Collection[int]) -> list[int]:
+    """Which requests to sample: those of one README side by side, the longest README first."""
+    left = [index for index in range(len(requests)) if index not in done]
+    return sorted(left, key=lambda index: (-requests[index].shared, requests[index].readme, index))
 
 
-def _load(model: Model, adapter: Adapter | None, seed: int, trust_remote_code: bool) -> Any:
+def _answer(row: _Row, copies: int) -> Answer:
+    completions = [row.completions[candidate] for candidate in sorted(row.completions)]
+    return answered(row.index, completions * copies, row.prompt_tokens, row.computed_tokens)
+
+
+def _load(model: Model, settings: VllmSettings) -> Any:
     import torch
 
     on_gpu = torch.cuda.is_available()
+    devices = settings.tensor_parallel * settings.pipeline_parallel
+    there = torch.cuda.device_count() if on_gpu else len(os.sched_getaffinity(0))
+    if devices > there:
+        what = "GPUs" if on_gpu else "cores"
+        raise BadInput(f"tensor_parallel × pipeline_parallel is {devices} and {there} {what} are there")
+    if settings.pipeline_parallel > 1 and not on_gpu:
+        raise BadInput("pipeline_parallel is for GPUs: vLLM's CPU build fails with it; use tensor_parallel")
+    if not on_gpu:
+        check_fits(model, 4, free_bytes(torch.device("cpu")))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")  # GiB
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bound_threads(devices))
     try:
         from vllm import LLM
     except ImportError as error:
         raise BadInput(
             f"engine vllm: not installed ({error}); pip install vllm, or --engine transformers"
         ) from error
+    on_cpu: dict[str, Any] = {
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": CPU_BLOCK,
+        # A seeded request kills the CPU engine once its prompt is read in chunks.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": model.context,
+    }
     try:
         return LLM(
             model=model.location,
             revision=model.revision,
-            dtype="bfloat16" if on_gpu else "float32",
             max_model_len=model.context,
-            # A seeded request kills the CPU engine once its prompt is read in chunks.
-            enable_chunked_prefill=on_gpu,
-            max_num_batched_tokens=None if on_gpu else model.context,
+            tensor_parallel_size=settings.tensor_parallel,
+            pipeline_parallel_size=settings.pipeline_parallel,
             enable_prefix_caching=True,
-            enforce_eager=not on_gpu,
-            enable_lora=adapter is not None,
-            max_lora_rank=adapter.rank if adapter else 16,
+            enable_lora=settings.adapters > 0,
+            max_loras=max(1, settings.adapters),
+            max_lora_rank=rank_for(settings.most_rank),
             generation_config="vllm",
-            seed=seed,
-            trust_remote_code=trust_remote_code,
+            seed=settings.seed,
+            trust_remote_code=settings.trust_remote_code,
+            **({"dtype": "bfloat16"} if on_gpu else on_cpu),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise BadInput(
-            f"{model.location}: vLLM cannot load it ({str(error).strip().splitlines()[0]})"
+            f"{model.location}: vLLM cannot load it ({str(error).strip().splitlines()[0]}); what it printed "
+            "above says why"
         ) from error
+
+
+def bound_threads(workers: int) -> str:
+    """All of this process's cores, shared out to vLLM's workers on a CPU; of itself it leaves some idle."""
+    cores = sorted(os.sched_getaffinity(0))
+    bounds = [len(cores) * worker // workers for worker in range(workers + 1)]
+    parts = [cores[start:end] for start, end in pairwise(bounds)]
+    return "|".join(",".join(map(str, part)) for part in parts)
+
+
+def rank_for(most: int) -> int:
+    """The smallest rank that vLLM has kernels for and that holds the adapters."""
+    ranks = (8, 16, 32, 64, 128, 256, 320, 512)
+    found = next((rank for rank in ranks if rank >= most), None)
+    if found is None:
+        raise BadInput(f"an adapter has rank {most}; vLLM takes at most {ranks[-1]}")
+    return found

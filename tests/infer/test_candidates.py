@@ -7,23 +7,25 @@ from typing import Any
 import pytest
 
 from infer.candidates import CandidatesFile
-from infer.engines.interface import Completion
+from infer.engines.interface import Answer, Completion, Usage
 from mlbench_data.bad_input import BadInput
 from mlbench_data.rows import RowKey
 from tests.helpers import read_lines
 
 IDENTITY: dict[str, Any] = {"model": "tiny", "benchmark_sha256": "b", "seed": 0}
-COST = {"seconds": 1.0, "prompt_tokens": 10, "generated_tokens": 5}
 FIRST, SECOND = RowKey(1, 1), RowKey(1, 2)
 
 
-def completions(text: str) -> list[Completion]:
-    return [Completion(f"```bash\n{text}\n```", "stop", 5)]
+def answer(text: str) -> Answer:
+    return Answer(0, [Completion(f"```bash\n{text}\n```", "stop", 5)], Usage(10, 4, 5))
+
+
+FAILED = Answer(0, [], Usage(), "APITimeoutError: Request timed out.")
 
 
 def test_output_is_code_and_raw_is_the_completion(tmp_path: Path) -> None:
     file = CandidatesFile(tmp_path / "c.jsonl", IDENTITY)
-    file.append({FIRST: completions("python a.py")}, COST)
+    file.append([(FIRST, answer("python a.py"))])
     assert read_lines(tmp_path / "c.jsonl") == [
         {
             "github_id": 1,
@@ -31,44 +33,77 @@ def test_output_is_code_and_raw_is_the_completion(tmp_path: Path) -> None:
             "output": ["python a.py"],
             "raw": ["```bash\npython a.py\n```"],
             "finish": ["stop"],
+            "tokens": {"prompt_tokens": 10, "computed_tokens": 4, "generated_tokens": 5},
         }
     ]
 
 
 def test_rows_end_in_the_order_of_the_input(tmp_path: Path) -> None:
     file = CandidatesFile(tmp_path / "c.jsonl", IDENTITY)
-    file.append({SECOND: completions("b")}, COST)
-    file.append({FIRST: completions("a")}, COST)
+    file.append([(SECOND, answer("b"))])
+    file.append([(FIRST, answer("a"))])
     file.finish([FIRST, SECOND], {})
     assert [line["id"] for line in read_lines(tmp_path / "c.jsonl")] == [1, 2]
     manifest = json.loads((tmp_path / "c.manifest.json").read_text())
     assert manifest["finished"] is True
     assert manifest["benchmark_sha256"] == "b"
-    assert manifest["cost"]["generated_tokens"] == 10
+    cost = {name: value for name, value in manifest["cost"].items() if name != "seconds"}
+    assert cost == {
+        "prompt_tokens": 20,
+        "cached_prompt_tokens": 12,
+        "computed_prompt_tokens": 8,
+        "generated_tokens": 10,
+    }
+
+
+def test_tokens_are_counted_once_however_often_the_run_was_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
+    for _ in range(3):
+        file = CandidatesFile(path, IDENTITY)
+    file.append([(SECOND, answer("b"))])
+    assert file.usage == Usage(20, 8, 10)
 
 
 def test_a_torn_last_line_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
-    CandidatesFile(path, IDENTITY).append({FIRST: completions("a")}, COST)
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
     with path.open("a") as file:
         file.write('{"github_id": 1, "id": 2, "outp')
     again = CandidatesFile(path, IDENTITY)
     assert set(again.done) == {FIRST}
-    again.append({SECOND: completions("b")}, COST)
+    again.append([(SECOND, answer("b"))])
     assert [line["id"] for line in read_lines(path)] == [1, 2]
 
 
 def test_a_row_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     file = CandidatesFile(path, IDENTITY)
-    file.append({FIRST: completions("a")}, COST)
-    file.append({FIRST: completions("other"), SECOND: completions("b")}, COST)
+    file.append([(FIRST, answer("a"))])
+    file.append([(FIRST, answer("other")), (SECOND, answer("b"))])
     assert [line["output"] for line in read_lines(path)] == [["a"], ["b"]]
+
+
+def test_a_row_that_failed_is_recorded_and_sampled_again(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    file = CandidatesFile(path, IDENTITY)
+    file.append([(FIRST, FAILED), (SECOND, answer("b"))])
+    file.finish([FIRST, SECOND], {})
+    assert [line.get("error") for line in read_lines(path)] == [FAILED.error, None]
+    manifest = json.loads((tmp_path / "c.manifest.json").read_text())
+    assert (manifest["finished"], manifest["failed_rows"]) == (False, 1)
+
+    again = CandidatesFile(path, IDENTITY)
+    assert (set(again.done), again.failed) == ({SECOND}, {FIRST: FAILED.error})
+    again.append([(FIRST, answer("a"))])
+    again.finish([FIRST, SECOND], {})
+    assert [line["output"] for line in read_lines(path)] == [["a"], ["b"]]
+    assert json.loads((tmp_path / "c.manifest.json").read_text())["finished"] is True
 
 
 def test_candidates_of_another_run_are_refused_by_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
-    CandidatesFile(path, IDENTITY)
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
     with pytest.raises(BadInput, match="made with other model, seed; give another --out"):
         CandidatesFile(path, {**IDENTITY, "model": "large", "seed": 1})
 
@@ -80,15 +115,26 @@ def test_candidates_without_a_manifest_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_separator_inside_a_completion_does_not_break_the_file(tmp_path: Path) -> None:
-    """U+2028 ends a line for str.splitlines, not for JSON lines."""
+    """U+2028 ends a line for str.splitlines, not for JSON lines; half a surrogate pair is no UTF-8."""
     path = tmp_path / "c.jsonl"
-    CandidatesFile(path, IDENTITY).append({FIRST: completions("a\u2028b\u0085c")}, COST)
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a\u2028b\u0085c\ud800d"))])
     assert set(CandidatesFile(path, IDENTITY).done) == {FIRST}
+    assert path.read_text(encoding="utf-8")
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "garbage",
+        "[]",
+        '{"github_id": 1, "id": 2}',
+        '{"github_id": 1, "id": 2, "output": ["a"], "raw": ["a"], "finish": ["stop"]}',
+        '{"github_id": 1, "id": 2, "output": ["a"], "raw": [], "tokens": {}}',
+    ],
+)
+def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
-    CandidatesFile(path, IDENTITY).append({FIRST: completions("a")}, COST)
-    path.write_text(path.read_text() + "garbage\n")
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
+    path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(BadInput, match=r"c\.jsonl:2: damaged line"):
         CandidatesFile(path, IDENTITY)

@@ -1,13 +1,15 @@
 """infer/generate.py as a user runs it, on a tiny random Llama."""
 
 import json
+import random
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from infer.generate import rows_of_shard
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model
 from mlbench_data.sources import default_benchmark
@@ -68,6 +70,44 @@ def test_a_finished_file_is_left_as_it_is(
     assert sampled.read_bytes() == before
 
 
+def test_a_row_is_shown_beside_its_candidates(sampled: Path, run_script: RunScript) -> None:
+    row = default_benchmark().rows("full")[3]
+    name = f"{row.key.github_id}/{row.key.id}"
+    done = run_script("infer/show.py", sampled, "--row", name, check=True, env={"COLUMNS": "240"})
+    assert f"row {name} of {sampled}" in done.stdout.replace("\n", "")
+    assert "the row's own answer" in done.stdout
+    assert all(f"candidate {number}, " in done.stdout for number in range(1, 6))
+    assert row.output.split()[1] in done.stdout
+    unknown = run_script("infer/show.py", sampled, "--row", "9/9")
+    assert "no row '9/9'" in error_line(unknown)
+
+
+def test_code_is_taken_out_again_without_sampling(
+    sampled: Path, run_script: RunScript, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    lines = read_lines(sampled)
+    old.write_text("".join(json.dumps({**line, "output": ["old"] * 5}) + "\n" for line in lines))
+    shutil.copy(sampled.with_name("whole.manifest.json"), tmp_path / "old.manifest.json")
+    done = run_script("infer/extract.py", old, "--out", new, check=True)
+    assert "60 rows in" in done.stdout
+    assert read_lines(new) == lines
+    assert "is there already" in error_line(run_script("infer/extract.py", old, "--out", new))
+
+
+def test_an_adapter_trained_with_another_template_is_warned_of(
+    tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("system: Answer.\nuser: '{readme} {instruction}'\n")
+    recipe = ["--config", "configs/train/smollm2-135m-id-task3.yaml", "--model", tokenizer_model.location]
+    more = ["--max_rows", 8, "--eval_rows", 0, "--output_dir", tmp_path / "adapter"]
+    run_script("train/sft.py", *recipe, *more, check=True)
+    asked = ["--adapter", tmp_path / "adapter", "--limit", 2, "--prompt_template", template, "--dry_run"]
+    done = run_script(*arguments(tokenizer_model, tmp_path / "c.jsonl", *asked), check=True)
+    assert "was trained with another prompt template" in done.stderr
+
+
 def test_other_sampling_never_continues_the_file(
     sampled: Path, tokenizer_model: Model, run_script: RunScript
 ) -> None:
@@ -86,11 +126,76 @@ def test_another_template_never_continues_the_file(
     assert "made with other prompt_template, prompts_sha256" in error_line(done)
 
 
-def test_shards_are_the_rows_once_each() -> None:
+@pytest.mark.slow
+def test_ten_kills_at_random_points_lose_and_double_nothing(
+    sampled: Path, tokenizer_model: Model, tmp_path: Path, run_script: RunScript
+) -> None:
+    out = tmp_path / "killed.jsonl"
+    command = [sys.executable, *arguments(tokenizer_model, out)]
+    chance = random.Random(0)
+    for _ in range(10):
+        process = subprocess.Popen(
+            command, cwd=PROJECT_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(chance.uniform(0.5, 9))
+        process.kill()
+        process.wait()
+    run_script(*arguments(tokenizer_model, out), check=True)
+    assert out.read_bytes() == sampled.read_bytes()
+
+
+def test_a_dry_run_shows_the_first_prompt_and_writes_nothing(
+    tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    done = run_script(*arguments(tokenizer_model, tmp_path / "c.jsonl", "--task", 1, "--dry_run"), check=True)
+    row = default_benchmark().rows("full")[0]
+    assert row.instruction in done.stdout
+    assert "60 rows × 5 candidates of up to 24 tokens" in done.stdout
+    assert "cut: 0 rows" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_few_rows_for_a_quick_look(tokenizer_model: Model, run_script: RunScript, tmp_path: Path) -> None:
     rows = default_benchmark().rows("full")
-    for count in (1, 3, 5, len(rows)):
-        shards = [rows_of_shard(rows, f"{index}/{count}") for index in range(count)]
-        assert [row for shard in shards for row in shard] == rows
+    wanted = [rows[7].key, rows[2].key]
+    names = [f"{key.github_id}/{key.id}" for key in wanted]
+    run_script(*arguments(tokenizer_model, tmp_path / "rows.jsonl", "--rows", *names), check=True)
+    lines = read_lines(tmp_path / "rows.jsonl")
+    assert [(line["github_id"], line["id"]) for line in lines] == [tuple(rows[2].key), tuple(rows[7].key)]
+
+
+def test_several_adapters_and_none_on_one_base(
+    sampled: Path, tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    recipe = ["--config", "configs/train/smollm2-135m-id-task3.yaml", "--model", tokenizer_model.location]
+    for name, seed in (("one", 1), ("two", 2)):
+        more = ["--max_rows", 16, "--eval_rows", 0, "--learning_rate", 0.02, "--seed", seed]
+        run_script("train/sft.py", *recipe, *more, "--output_dir", tmp_path / name, check=True)
+    several = ["--adapter", "none", tmp_path / "one", tmp_path / "two", "--limit", 6]
+    run_script(*arguments(tokenizer_model, tmp_path / "{adapter}.jsonl", *several), check=True)
+    raw = {name: [line["raw"] for line in read_lines(tmp_path / f"{name}.jsonl")] for name in
+           ("none", "one", "two")}  # fmt: skip
+    assert all(len(lines) == 6 for lines in raw.values())
+    assert raw["none"] != raw["one"] != raw["two"] != raw["none"]
+
+    alone = ["--adapter", tmp_path / "two", "--limit", 6]
+    run_script(*arguments(tokenizer_model, tmp_path / "alone.jsonl", *alone), check=True)
+    assert (tmp_path / "alone.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+
+
+def test_copies_in_parallel_answer_every_row_once(
+    tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    out = tmp_path / "all.jsonl"
+    run_script(*arguments(tokenizer_model, out, "--split", "quarter", "--data_parallel", 2), check=True)
+    rows = default_benchmark().rows("quarter")
+    assert [(line["github_id"], line["id"]) for line in read_lines(out)] == [tuple(row.key) for row in rows]
+    manifest = json.loads((tmp_path / "all.manifest.json").read_text())
+    assert manifest["identity"]["shard"] == "0/1"
+    before = out.read_bytes()
+    again = run_script(*arguments(tokenizer_model, out, "--split", "quarter"), check=True)
+    assert "sampled" not in again.stdout
+    assert out.read_bytes() == before
 
 
 def test_an_adapter_changes_the_candidates_and_one_of_another_model_is_refused(
@@ -136,6 +241,17 @@ def test_an_adapter_changes_the_candidates_and_one_of_another_model_is_refused(
         (["--benchmark", "LICENSE"], "LICENSE/manifest.json: Not a directory"),
         (["--out", "/proc/nowhere/c.jsonl"], "cannot write there"),
         (["--out", "infer"], "is a folder"),
+        (["--limit", "0"], "limit is 0"),
+        (["--rows", "1/999"], "no row '1/999' in this split; its first is"),
+        (["--rows", "1"], "rows have the id 1: say which"),
+        (["--adapter", "none", "nowhere"], "for 2 adapters; write {adapter} in it"),
+        (["--engine", "openai"], "needs --base_url"),
+        (["--base_url", "http://a:b@localhost/v1"], "set OPENAI_API_KEY instead"),
+        (["--base_url", "localhost:8000"], "expected an address such as"),
+        (["--base_url", "http://localhost/v1", "--engine", "vllm"], "leave one of them out"),
+        (["--quantization", "nf4", "--engine", "vllm"], "use transformers"),
+        (["--data_parallel", "99"], "data_parallel is 99"),
+        (["--stop", ""], "stop is"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

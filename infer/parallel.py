@@ -1,0 +1,99 @@
+"""Data parallel sampling on one machine: a process for each shard, with its part of the GPUs or cores."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from infer.config import PLAIN, GenerateConfig, out_path
+from infer.join import join
+from infer.selection import shard_of
+from mlbench_data.bad_input import BadInput, JobFailed
+from mlbench_data.cli import resolved
+from mlbench_data.files import PROJECT_ROOT, make_folder
+
+
+def run_parallel(config: GenerateConfig, rows: int) -> int:
+    """Samples every shard in a process of its own and joins them; 1 if rows have failed.
+
+    Shards that are there already are continued. Raises BadInput, and JobFailed if a process was killed.
+    """
+    if config.data_parallel > rows:
+        raise BadInput(f"data_parallel is {config.data_parallel} and there are {rows} rows; use fewer copies")
+    places = devices(config.data_parallel)
+    shards = shards_of(config)
+    signal.signal(
+        signal.SIGTERM, lambda number, _frame: sys.exit(128 + number)
+    )  # so that `finally` ends them
+    with tempfile.TemporaryDirectory(prefix="generate-") as folder:
+        running = [
+            _start(shard, place, Path(folder, f"{number}.yaml"))
+            for number, (shard, place) in enumerate(zip(shards, places, strict=True))
+        ]
+        try:
+            codes = [process.wait() for process in running]
+        finally:
+            for process in running:
+                process.terminate()
+    if any(code not in (0, 1) for code in codes):
+        worst = next(code for code in codes if code not in (0, 1))
+        if worst == 2:
+            raise BadInput("a shard could not be sampled; its line above says why")
+        raise JobFailed(f"a shard's process ended with {worst}; run the same command again to continue")
+    if 1 in codes:
+        return 1  # its process has said which rows failed
+    for name in config.adapter or [PLAIN]:
+        adapter = None if name == PLAIN else name
+        out = out_path(config, adapter)
+        rows = join([out_path(shard, adapter) for shard in shards], out, config.shard)
+        print(f"{rows} rows × {config.n} candidates in {out}")
+    return 0
+
+
+def shards_of(config: GenerateConfig) -> list[GenerateConfig]:
+    """The configuration of each process: its shard of the run's own shard, and a file beside the run's."""
+    index, count = shard_of(config.shard)
+    copies = config.data_parallel
+    found = []
+    for copy in range(copies):
+        shard = f"{index * copies + copy}/{count * copies}"
+        out = out_path(replace(config, adapter=None), "{adapter}" if config.adapter else None)
+        beside = out.with_name(f"{out.stem}.part{copy}of{copies}.jsonl")
+        found.append(replace(config, shard=shard, data_parallel=1, out=str(beside)))
+    return found
+
+
+def devices(copies: int) -> list[dict[str, str] | list[int]]:
+    """For each copy its GPUs, as environment variables, or its cores. Raises BadInput if they are too few."""
+    import torch
+
+    if gpus := torch.cuda.device_count():
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = given.split(",") if given else [str(number) for number in range(gpus)]
+        return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in _parts(names, copies, "GPUs")]
+    return list(_parts(sorted(os.sched_getaffinity(0)), copies, "cores"))
+
+
+def _parts(items: list, copies: int, what: str) -> list[list]:
+    """Equal runs of the items. Raises BadInput if some copy would have none."""
+    if len(items) < copies:
+        raise BadInput(f"data_parallel is {copies} and {len(items)} {what} are there")
+    each = len(items) // copies
+    return [items[copy * each : (copy + 1) * each] for copy in range(copies)]
+
+
+def _start(shard: GenerateConfig, place: dict[str, str] | list[int], file: Path) -> subprocess.Popen:
+    """A process that samples one shard on its GPUs or cores."""
+    file.write_text(yaml.safe_dump(resolved(shard)), encoding="utf-8")
+    make_folder(Path(str(shard.out)).parent)
+    environment = {**os.environ, **(place if isinstance(place, dict) else {})}
+    command = [sys.executable, str(PROJECT_ROOT / "infer" / "generate.py"), "--config", str(file)]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    if isinstance(place, list):
+        os.sched_setaffinity(process.pid, place)
+    return process

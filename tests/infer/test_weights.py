@@ -1,0 +1,51 @@
+"""Weights that cannot be had are told before they fill the memory."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from infer.engines.weights import check_fits, load_weights, parameters_of
+from mlbench_data.bad_input import BadInput
+from mlbench_data.models import Model
+
+CPU = torch.device("cpu")
+
+
+def test_parameters_are_counted_without_loading_them(tokenizer_model: Model) -> None:
+    network = AutoModelForCausalLM.from_pretrained(tokenizer_model.location)
+    assert parameters_of(Path(tokenizer_model.location)) == sum(item.numel() for item in network.parameters())
+
+
+def test_a_model_that_does_not_fit_is_refused(tokenizer_model: Model) -> None:
+    needed = parameters_of(Path(tokenizer_model.location)) * 4
+    check_fits(tokenizer_model, 4, needed)
+    with pytest.raises(BadInput, match=r"its weights need 0\.0 GB and 0\.0 GB are free; take a smaller"):
+        check_fits(tokenizer_model, 4, needed - 1)
+
+
+def test_a_torn_weight_file_is_named(tokenizer_model: Model, tmp_path: Path) -> None:
+    source = Path(tokenizer_model.location)
+    for path in source.iterdir():
+        content = path.read_bytes()
+        (tmp_path / path.name).write_bytes(content[:100] if path.suffix == ".safetensors" else content)
+    model = Model("torn", str(tmp_path), "chat")
+    with pytest.raises(BadInput, match=r"model\.safetensors: not a safetensors file"):
+        load_weights(model, CPU, "none", False, None)
+
+
+def test_sliding_windows_are_refused(tokenizer_model: Model, tmp_path: Path) -> None:
+    for path in Path(tokenizer_model.location).iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    changed = {
+        **config,
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "sliding_window": 8,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(BadInput, match="need --engine vllm"):
+        load_weights(Model("windowed", str(tmp_path), "chat"), CPU, "none", False, None)
