@@ -128,14 +128,21 @@ def manifest_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}.manifest.json")
 
 
+def saved_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a candidates file that a user named. Raises BadInput."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; expected a candidates file")
+    return read_manifest(path)
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of the candidates file `path`. Raises BadInput."""
     beside = manifest_of(path)
-    manifest = read_json(beside, "the manifest of this candidates file; give another --out")
+    manifest = read_json(beside, "the manifest that infer/generate.py writes beside its candidates")
     values = manifest if isinstance(manifest, dict) else {}
     identity, cost = values.get("identity"), values.get("cost")
     if not isinstance(identity, dict) or not isinstance(cost, dict) or "seconds" not in cost:
-        raise BadInput(f"{beside}: not the manifest of a candidates file; give another --out")
+        raise BadInput(f"{beside}: not the manifest of a candidates file")
     return manifest
 
 
@@ -164,7 +171,9 @@ def _decoded(line: bytes, where: str) -> dict[str, Any]:
         if not isinstance(values["output"], list) or len(values["raw"]) != len(values["output"]):
             raise ValueError("as many raw texts as outputs")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BadInput(f"{where}: damaged line; sample it again with another --out") from error
+        raise BadInput(
+            f"{where}: damaged line; expected a candidates file as infer/generate.py writes it"
+        ) from error
     return values
 
 

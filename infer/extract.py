@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from infer.answers import code_in
-from infer.candidates import manifest_of, read_manifest, whole_lines
+from infer.candidates import manifest_of, saved_manifest, whole_lines
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script, versions
 from mlbench_data.files import replacing, write_json
@@ -31,7 +31,7 @@ def main(config: ExtractConfig) -> int:
     path, out = Path(config.candidates[0]), Path(config.out)
     if out.exists():
         raise BadInput(f"{out}: is there already; give another --out")
-    manifest = read_manifest(path)
+    manifest = saved_manifest(path)
     rows = changed = 0
     with (
         replacing(out) as temporary,

@@ -95,6 +95,8 @@ def adapters_of(config: GenerateConfig, asked: Asked) -> dict[str | None, Adapte
         adapter = open_adapter(name, asked.model)
         if adapter.template not in (None, asked.builder.template.sha256):
             print(f"warning: {name} was trained with another prompt template", file=sys.stderr)
+        if adapter.task not in (None, config.task):
+            print(f"warning: {name} was trained for task {adapter.task}", file=sys.stderr)
         found[name] = adapter
     return found
 

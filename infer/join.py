@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infer.candidates import manifest_of, read_manifest, whole_lines
+from infer.candidates import manifest_of, read_manifest, saved_manifest, whole_lines
 from infer.selection import shard_of
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script, versions
@@ -70,7 +70,7 @@ def join(paths: list[Path], out: Path, shard: str = "0/1") -> int:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """A shard's manifest. Raises BadInput unless its run has finished."""
-    manifest = read_manifest(path)
+    manifest = saved_manifest(path)
     if not manifest.get("finished"):
         failed = f", {manifest['failed_rows']} rows have failed" if manifest.get("failed_rows") else ""
         raise BadInput(f"{path}: not finished{failed}; run its command again")

@@ -1,6 +1,6 @@
 """Shows one row's prompt and its candidates side by side.
 
-python infer/show.py runs/candidates/smollm2-135m-task3-full.jsonl --row 1/3
+python infer/show.py runs/candidates/smollm2-135m-task3-full.jsonl --row 101/1
 """
 
 from dataclasses import dataclass, field
@@ -58,11 +58,13 @@ def main(config: ShowConfig) -> int:
 
 def line_of(path: Path, row: str | None) -> dict[str, Any]:
     """The file's line of a row. Raises BadInput."""
-    found = []
+    found: list[dict[str, Any]] = []
+    first = None
     try:
         with open(path, "rb") as file:
             for _line, values in whole_lines(file, path):
                 names = (f"{values['github_id']}/{values['id']}", str(values["id"]))
+                first = first or names[0]
                 if row is None:
                     return values
                 if row in names:
@@ -72,7 +74,7 @@ def line_of(path: Path, row: str | None) -> dict[str, Any]:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise BadInput(f"{path}: no row {row!r}" if row else f"{path}: holds no row yet")
+        raise BadInput(f"{path}: no row {row!r}; its first is {first}" if first else f"{path}: holds no row")
     several = ", ".join(f"{values['github_id']}/{values['id']}" for values in found[:4])
     raise BadInput(f"{path}: {len(found)} rows have the id {row}: say which, as {several}")
 

@@ -10,13 +10,14 @@ from mlbench_data.models import Model
 
 @dataclass(frozen=True)
 class Adapter:
-    """A folder as `train/sft.py` leaves it. `template` is the wording it was trained with, if known."""
+    """A folder as `train/sft.py` leaves it. `template` and `task` are those it was trained with, if known."""
 
     folder: Path
     sha256: str
     rank: int
     template: str | None
     dora: bool = False
+    task: int | None = None
 
 
 def open_adapter(folder: str, model: Model) -> Adapter:
@@ -29,7 +30,7 @@ def open_adapter(folder: str, model: Model) -> Adapter:
     if not isinstance(settings, dict) or not isinstance(settings.get("r"), int):
         raise BadInput(f"{path / 'adapter_config.json'}: no rank r; expected the settings of a LoRA adapter")
     record = path / "training.json"
-    template = None
+    template = task = None
     if record.is_file():
         training = read_json(record, "the record of a training run")
         if not isinstance(training, dict) or not {"finished", "identity"} <= training.keys():
@@ -38,7 +39,7 @@ def open_adapter(folder: str, model: Model) -> Adapter:
             )
         if not training["finished"]:
             raise BadInput(f"{path}: its training is not finished; run the same train/sft.py command again")
-        template = training["identity"]["template"]
+        template, task = training["identity"]["template"], training["identity"].get("task")
         if training["identity"]["weights"] != model.identity():
             trained_on = training["identity"]["model"]
             raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
@@ -48,4 +49,5 @@ def open_adapter(folder: str, model: Model) -> Adapter:
         settings["r"],
         template,
         bool(settings.get("use_dora")),
+        task,
     )

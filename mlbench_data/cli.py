@@ -76,7 +76,7 @@ def run_script(
 def parse(config_class: type[Config], description: str, arguments: list[str] | None = None) -> Config:
     """The configuration from arguments (default: the command line). Exits with code 2 on bad usage."""
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = _Parser(description=description, exit_on_error=True)
+    parser = _Parser(description=description, exit_on_error=True, allow_abbrev=False)
     parser.valid_names = tuple(field.name for field in dataclasses.fields(config_class))  # type: ignore[arg-type]
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     parser.add_class_arguments(config_class, as_group=False)

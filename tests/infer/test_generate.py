@@ -95,7 +95,7 @@ def test_code_is_taken_out_again_without_sampling(
     assert "is there already" in error_line(run_script("infer/extract.py", old, "--out", new))
 
 
-def test_an_adapter_trained_with_another_template_is_warned_of(
+def test_an_adapter_trained_for_another_template_or_task_is_warned_of(
     tokenizer_model: Model, run_script: RunScript, tmp_path: Path
 ) -> None:
     template = tmp_path / "template.yaml"
@@ -103,9 +103,11 @@ def test_an_adapter_trained_with_another_template_is_warned_of(
     recipe = ["--config", "configs/train/smollm2-135m-id-task3.yaml", "--model", tokenizer_model.location]
     more = ["--max_rows", 8, "--eval_rows", 0, "--output_dir", tmp_path / "adapter"]
     run_script("train/sft.py", *recipe, *more, check=True)
-    asked = ["--adapter", tmp_path / "adapter", "--limit", 2, "--prompt_template", template, "--dry_run"]
+    asked = ["--adapter", tmp_path / "adapter", "--limit", 2, "--dry_run", "--task", 2]
+    asked += ["--prompt_template", template]
     done = run_script(*arguments(tokenizer_model, tmp_path / "c.jsonl", *asked), check=True)
     assert "was trained with another prompt template" in done.stderr
+    assert "was trained for task 3" in done.stderr
 
 
 def test_other_sampling_never_continues_the_file(

@@ -81,11 +81,13 @@ def test_a_bare_word_is_an_error_where_none_is_taken(capsys: pytest.CaptureFixtu
     assert "report" in capsys.readouterr().err
 
 
-def test_an_unknown_flag_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("word", ["sede", "see"])
+def test_an_unknown_flag_names_the_nearest_one(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also one that begins like a real one, which argparse takes for it unless told otherwise."""
     with pytest.raises(SystemExit) as stop:
-        parse(Options, "", ["--sede", "1"])
+        parse(Options, "", [f"--{word}", "1"])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == "error: unknown option 'sede'; did you mean seed?\n"
+    assert capsys.readouterr().err == f"error: unknown option {word!r}; did you mean seed?\n"
 
 
 def test_bad_input_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
