@@ -5,7 +5,6 @@ python benchmarks/generate.py
 
 import json
 import math
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -13,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +29,7 @@ from benchmarks.reference.generate import (
     instruction_first,
     shuffled,
 )
-from benchmarks.sft import small_llama
+from benchmarks.sft import apart, small_llama
 from infer.engines.interface import Request, Sampling, Usage, requests_of
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import run_script
@@ -263,13 +261,6 @@ def cpu_seconds() -> float:
     here = psutil.Process()
     times = [process.cpu_times() for process in [here, *here.children(recursive=True)]]
     return sum(item.user + item.system for item in times)
-
-
-def apart(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs a function in a fresh process, so that caches and threads are its own."""
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-        return pool.submit(work, *arguments).result()
 
 
 def greedy_agree(config: GenerateBenchmarkConfig, requests: list[Request]) -> bool:
