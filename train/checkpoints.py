@@ -107,7 +107,7 @@ def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
     """
     numbered = _checkpoints(folder)
     while numbered:
-        if _is_whole(numbered[-1], processes):
+        if is_whole(numbered[-1], processes):
             return numbered[-1]
         torn = numbered.pop()
         shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
@@ -120,7 +120,7 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [found[step] for step in sorted(found)]
 
 
-def _is_whole(checkpoint: Path, processes: int) -> bool:
+def is_whole(checkpoint: Path, processes: int) -> bool:
     """Whether everything is there that training continues from. The trainer writes `trainer_state.json` last;
     DeepSpeed names its own folder in `latest`.
     """

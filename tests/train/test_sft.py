@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model
 from tests.helpers import RunScript, error_line, kill_when
+from train.checkpoints import is_whole
 from train.network import Lora, add_lora
 from train.trained import NotSaved, save_trained, trained_tensors
 
@@ -65,7 +66,7 @@ def test_kill_9_and_the_same_command_give_the_adapter_of_an_undisturbed_run(
 ) -> None:
     out = tmp_path / "killed"
     command = [sys.executable, *arguments(tokenizer_model, out, *SHORT)]
-    kill_when(command, (out / "checkpoint-2" / "trainer_state.json").exists, PROJECT_ROOT)
+    kill_when(command, lambda: is_whole(out / "checkpoint-2", processes=1), PROJECT_ROOT)
     assert not (out / "adapter_model.safetensors").exists()
     done = run_script(*arguments(tokenizer_model, out, *SHORT), check=True)
     assert "continuing from" in done.stdout
