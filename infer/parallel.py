@@ -16,6 +16,7 @@ from infer.selection import shard_of
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import resolved
 from mlbench_data.files import PROJECT_ROOT, make_folder
+from mlbench_data.processes import end_with_parent
 
 
 def run_parallel(config: GenerateConfig, rows: int) -> int:
@@ -93,7 +94,7 @@ def _start(shard: GenerateConfig, place: dict[str, str] | list[int], file: Path)
     make_folder(Path(str(shard.out)).parent)
     environment = {**os.environ, **(place if isinstance(place, dict) else {})}
     command = [sys.executable, str(PROJECT_ROOT / "infer" / "generate.py"), "--config", str(file)]
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
     if isinstance(place, list):
         os.sched_setaffinity(process.pid, place)
     return process

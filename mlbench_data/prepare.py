@@ -3,13 +3,11 @@
 python mlbench_data/prepare.py --benchmark runs/mlbench --split id_train --model codellama-7b-instruct
 """
 
-import ctypes
 import gc
 import hashlib
 import itertools
 import multiprocessing
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -29,6 +27,7 @@ from mlbench_data.budget import Cut, Policy
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import replacing_folder, sha256_of, sha256_of_file, write_json
 from mlbench_data.models import load_tokenizer, resolve_model
+from mlbench_data.processes import end_with_parent
 from mlbench_data.progress import progress
 from mlbench_data.prompts import TASKS, PromptBuilder, TaskNumber, readme_for
 from mlbench_data.retrieval import windows_of
@@ -176,7 +175,7 @@ def in_processes(work: Work, jobs: Iterator[list[Row]], workers: int) -> Iterato
     context = multiprocessing.get_context("fork")
     waiting: deque[Future[list[Chunk]]] = deque()
     try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
             for job in jobs:
                 waiting.append(pool.submit(_do, job))
                 if len(waiting) > 2 * workers:
@@ -190,14 +189,6 @@ def in_processes(work: Work, jobs: Iterator[list[Row]], workers: int) -> Iterato
 
 
 _work: Work | None = None
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent is killed would wait for work for ever."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-_PR_SET_PDEATHSIG = 1
 
 
 def _do(rows: list[Row]) -> list[Chunk]:

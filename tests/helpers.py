@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mlbench_data.models import resolve_model
@@ -74,8 +75,10 @@ def error_line(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def kill_when(command: list[str], ready: Callable[[], bool], cwd: Path, seconds: float = 200) -> None:
-    """Starts a command and kills it with SIGKILL as soon as `ready` says so. Fails if it ends before."""
-    process = subprocess.Popen(
+    """Starts a command and kills it with SIGKILL as soon as `ready` says so. Fails if it ends before, or if
+    something that it has started outlives it.
+    """
+    process = psutil.Popen(
         command,
         cwd=cwd,
         stdout=subprocess.DEVNULL,
@@ -92,5 +95,10 @@ def kill_when(command: list[str], ready: Callable[[], bool], cwd: Path, seconds:
             process.kill()
             pytest.fail("was never ready to be killed")
         time.sleep(0.01)
+    started = process.children(recursive=True)
     process.kill()
     process.communicate()
+    _, left = psutil.wait_procs(started, timeout=20)
+    for child in left:
+        child.kill()
+    assert not left

@@ -1,6 +1,5 @@
 """One side of the fine-tuning race: ours, or TRL's SFTTrainer on the same token ids and the same LoRA."""
 
-import math
 import resource
 import tempfile
 import time
@@ -22,6 +21,8 @@ Side = Literal["ours", "TRL", "TRL packed"]
 
 STEP_ROWS = 8
 """Most rows in one optimizer step where losses are compared."""
+
+Order = Literal["as given", "shuffled"]
 
 
 @dataclass(frozen=True)
@@ -63,23 +64,32 @@ def measure(side: Side, model: Model, examples: list[Example], packs: list[Pack]
     return Measured(len(examples) / clock.seconds, memory, float(loss))
 
 
-def learned_loss(
-    side: Side, model: Model, training: list[Example], kept_out: list[Example], seed: int
-) -> float:
-    """The loss per answer token on rows kept out, after one epoch: as many steps on both sides, and the rows
-    in one order, which a few steps depend on more than on anything else.
+@dataclass(frozen=True)
+class Learned:
+    """The loss per answer token on rows kept out, and the seconds of training before it."""
+
+    loss: float
+    seconds: float
+
+
+def learn(
+    side: Side, model: Model, training: list[Example], kept_out: list[Example], seed: int, group_size: int
+) -> Learned:
+    """One epoch with a seed, in as many steps on both sides; ours orders its groups and TRL its rows, each in
+    its own way.
     """
-    packs = training_packs(training, PackSettings(STEP_ROWS, STEP_ROWS // 2, 10**6, seed=seed), 1.0)
-    passes = 1 if side == "ours" else math.ceil(len(training) / len(packs))
+    packs = training_packs(training, PackSettings(STEP_ROWS, group_size, 10**6, seed=seed), 1.0)
+    passes = 1 if side == "ours" else round(len(training) / len(packs))
     plan = Schedule(len(packs), passes, 1e-3, seed)
     with tempfile.TemporaryDirectory() as folder:
-        ordered = [example for pack in packs for example in pack.examples]
-        trainer = make_trainer(side, model, ordered, packs, kept_out, plan, Path(folder))
+        trainer = make_trainer(side, model, training, packs, kept_out, plan, Path(folder), order="shuffled")
+        started = time.perf_counter()
         trainer.train()
+        seconds = time.perf_counter() - started
         network: Any = trainer.model
         network.config._attn_implementation = prefix_attention.NAME
         judge = make_trainer("ours", model, training, packs, kept_out, plan, Path(folder), network)
-        return judge.evaluate()["eval_loss"]
+        return Learned(judge.evaluate()["eval_loss"], seconds)
 
 
 @dataclass(frozen=True)
@@ -101,8 +111,11 @@ def make_trainer(
     plan: Schedule,
     folder: Path,
     network: Any = None,
+    order: Order = "as given",
 ) -> Trainer:
-    """Either side's trainer with the same LoRA start and schedule. Ours trains `packs`, TRL `examples`."""
+    """Either side's trainer with the same LoRA start and schedule. Ours trains `packs`, TRL `examples` in
+    `order`.
+    """
     torch.manual_seed(plan.seed)
     network = network or load_network(model, torch.float32, lora=Lora(16, 32))
     settings: dict[str, Any] = {
@@ -110,7 +123,7 @@ def make_trainer(
         "per_device_train_batch_size": 1, "learning_rate": plan.rate, "lr_scheduler_type": "cosine",
         "warmup_steps": 1, "logging_steps": 1, "save_strategy": "no", "report_to": [], "use_cpu": True,
         "disable_tqdm": True, "seed": plan.seed, "dataloader_pin_memory": False,
-        "train_sampling_strategy": "sequential",
+        "train_sampling_strategy": "sequential" if order == "as given" else "random",
     }  # fmt: skip
     if side == "ours":
         held_out = epoch_packs(kept_out, PackSettings(8, 8, 10**6))

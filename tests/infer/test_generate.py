@@ -200,6 +200,19 @@ def test_copies_in_parallel_answer_every_row_once(
     assert out.read_bytes() == before
 
 
+def test_copies_end_with_the_run_that_is_killed_and_the_same_command_continues(
+    tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    out = tmp_path / "all.jsonl"
+    asked = arguments(tokenizer_model, out, "--split", "quarter", "--data_parallel", 2)
+    part = tmp_path / "all.part0of2.jsonl"
+    kill_when([sys.executable, *asked], lambda: part.exists() and b"\n" in part.read_bytes(), PROJECT_ROOT)
+    kept = part.read_bytes()
+    run_script(*asked, check=True)
+    assert part.read_bytes().startswith(kept[: kept.rfind(b"\n")])
+    assert len(read_lines(out)) == len(default_benchmark().rows("quarter"))
+
+
 def test_an_adapter_changes_the_candidates_and_one_of_another_model_is_refused(
     sampled: Path, tokenizer_model: Model, run_script: RunScript, tmp_path: Path
 ) -> None:

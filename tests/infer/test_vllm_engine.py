@@ -2,24 +2,31 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from infer.engines.vllm_engine import bound_threads, by_readme, rank_for
 from mlbench_data.bad_input import BadInput
+from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model
-from tests.helpers import RunScript, error_line, read_lines, skip_or_fail
+from tests.helpers import RunScript, error_line, kill_when, read_lines, skip_or_fail
 from tests.infer.asked import request
 
 
 @pytest.fixture(scope="module")
-def adapters(
-    tokenizer_model: Model, run_script: RunScript, tmp_path_factory: pytest.TempPathFactory
-) -> list[Path]:
-    """Two adapters that change the tiny model's answers."""
+def vllm() -> None:
+    """Needs vLLM."""
     if importlib.util.find_spec("vllm") is None:
         skip_or_fail("vllm is not installed")
+
+
+@pytest.fixture(scope="module")
+def adapters(
+    vllm: None, tokenizer_model: Model, run_script: RunScript, tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """Two adapters that change the tiny model's answers."""
     folder = tmp_path_factory.mktemp("vllm")
     recipe = ["--config", "configs/train/smollm2-135m-id-task3.yaml", "--model", tokenizer_model.location]
     for name, seed in (("one", 1), ("two", 2)):
@@ -84,6 +91,17 @@ def test_a_model_spread_over_two_processes_answers_alike(
     )
     whole = sample(run_script, tokenizer_model, "transformers", tmp_path / "b.jsonl", *greedy)
     assert raw(spread) == raw(whole)
+
+
+@pytest.mark.slow
+def test_the_engine_ends_with_the_run_that_is_killed(
+    vllm: None, tokenizer_model: Model, tmp_path: Path
+) -> None:
+    """vLLM's engine is a process of its own, which would keep its GPU."""
+    out = tmp_path / "a.jsonl"
+    asked = ["--engine", "vllm", "--model", tokenizer_model.location, "--out", str(out)]
+    command = [sys.executable, "infer/generate.py", *asked, "--max_new_tokens", "48"]
+    kill_when(command, lambda: out.exists() and b"\n" in out.read_bytes(), PROJECT_ROOT)
 
 
 def test_too_many_devices_are_refused(tokenizer_model: Model, run_script: RunScript, tmp_path: Path) -> None:
