@@ -25,6 +25,7 @@ from benchmarks.reference.sft import Learned, Measured, Side, learn, measure
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script
 from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.processes import end_with_parent
 from mlbench_data.prompts import PromptBuilder, TaskNumber
 from mlbench_data.rows import Row, read_rows
 from mlbench_data.sources import default_benchmark
@@ -178,7 +179,7 @@ def times_of(case: Case, repeats: int) -> dict[Side, list[Measured]]:
 def apart(work: Callable[..., Any], *arguments: Any) -> Any:
     """Runs a function in a fresh process, so that memory and threads are its own."""
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=fresh) as pool:
+    with ProcessPoolExecutor(1, mp_context=fresh, initializer=end_with_parent) as pool:
         return pool.submit(work, *arguments).result()
 
 
