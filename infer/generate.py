@@ -19,6 +19,7 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.processes import end_with_parent
 from mlbench_data.progress import progress
 from mlbench_data.prompts import Prompt, PromptBuilder, readme_for, sha256_of_prompts
 from mlbench_data.retrieval import windows_of
@@ -225,5 +226,7 @@ def record_of(config: GenerateConfig, prompts: list[Prompt], file: CandidatesFil
     }
 
 
+if __name__ == "__mp_main__":  # a process that vLLM has spawned
+    end_with_parent()
 if __name__ == "__main__":
     run_script(GenerateConfig, main)

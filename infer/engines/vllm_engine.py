@@ -12,6 +12,7 @@ from infer.engines.weights import check_fits, free_bytes
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.models import Model
+from mlbench_data.processes import end_with_parent
 
 WAITING = 4  # times as many candidates are queued as vLLM decodes at a time: its scheduler stays full
 CPU_BLOCK = 32  # tokens, the least of its kernels; candidates share whole blocks of a prompt only
@@ -187,6 +188,7 @@ def _load(model: Model, settings: VllmSettings) -> Any:
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": model.context,
     }
+    os.register_at_fork(after_in_child=end_with_parent)  # vLLM's engine would outlive us, and keep its GPU
     try:
         return LLM(
             model=model.location,
