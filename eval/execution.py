@@ -5,10 +5,12 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from eval.environments import DEFAULT, Environment
 from eval.sandbox.interface import Limits, Outcome, Program, Sandbox
+from mlbench_data.bad_input import BadInput
 from mlbench_data.files import sha256_of
 from mlbench_data.progress import progress
 from mlbench_data.rows import BASH, Row
@@ -20,7 +22,8 @@ _NOT_CONTENT = {".git", "__pycache__"}
 class Runner:
     """Everything that decides what becomes of a candidate, apart from the candidate.
 
-    `checkouts` are the content hashes of the repositories by name, None where there is no checkout.
+    `checkouts` are the content hashes of the repositories by name, None where there is no checkout;
+    `environments` say by lower-case name what a repository needs beside `python` and `limits`.
     """
 
     sandbox: Sandbox
@@ -29,6 +32,7 @@ class Runner:
     checkouts: dict[str, str | None]
     python: Path
     workers: int
+    environments: dict[str, Environment] = field(default_factory=dict)
 
     def identity(self, row: Row, code: str) -> str:
         """The hash of what decides the outcome: answer, row, checkout, limits, sandbox and interpreter."""
@@ -40,26 +44,41 @@ class Runner:
                 "limits": asdict(self.limits),
                 "sandbox": self.sandbox.describe(),
                 "python": str(self.python),
+                "environment": asdict(self.environment(row)),
             }
         )
+
+    def environment(self, row: Row) -> Environment:
+        """What the row's repository needs."""
+        return self.environments.get(row.repository.lower(), DEFAULT)
 
     def run(self, row: Row, code: str) -> Outcome:
         """Runs one answer to a row. A failure that is not the answer's comes back as `infrastructure`."""
         checkout = self.repositories / row.repository
         if self.checkouts[row.repository] is None:
             return _infrastructure(f"no checkout of {row.repository} at {checkout}")
+        environment = self.environment(row)
+        python = environment.interpreter(self.python)
+        if python is None:
+            return _infrastructure(f"no interpreter {environment.python} for {row.repository}")
         program = Program(
             code=code,
             kind="bash" if row.type == BASH else "python",
             repository=checkout,
             path=row.path,
-            python=self.python,
-            prefix=row.prefix_code,
+            python=python,
+            prefix="\n".join(filter(None, (environment.prefix, row.prefix_code))),
+            environment=environment.variables,
         )
+        limits = replace(self.limits, seconds=environment.timeout or self.limits.seconds)
         try:
-            return self.sandbox.run(program, self.limits)
+            return self.sandbox.run(program, limits)
         except OSError as error:
             return _infrastructure(f"{type(error).__name__}: {error}")
+        except BadInput as error:
+            if environment.python is None:
+                raise
+            return _infrastructure(str(error))
 
 
 def _infrastructure(detail: str) -> Outcome:

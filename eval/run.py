@@ -11,12 +11,13 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.candidates import Candidates, gold_candidates, read_candidates
 from eval.checks import Mode
+from eval.environments import read_environments
 from eval.evaluation import Evaluation
 from eval.execution import Runner, checkout_hashes
 from eval.report import write_report
@@ -71,6 +72,11 @@ class EvalConfig:
     """Folder of checkouts, DIR/REPOSITORY. Default: MiniBench's own."""
     python: str = sys.executable
     """The interpreter that python means to candidates."""
+    environments: str | None = None
+    """FILE.yaml: interpreter, variables, preparation and time of repositories: see eval/environments.py."""
+    preload: list[str] = field(default_factory=lambda: ["numpy", "torch"])
+    """Modules that python candidates find imported already, as if they had not been: they start from a fork.
+    None of them is needed, and [] gives every candidate a fresh interpreter. Takes control groups."""
     timeout: float = 60.0
     """Wall-clock seconds for one candidate."""
     memory: str = "2GiB"
@@ -156,7 +162,8 @@ def _runner(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) ->
     if config.workers < 1:
         raise BadInput(f"--workers {config.workers}: must be at least 1")
     limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory))
-    sandbox = _sandbox(config.allow_unsandboxed)
+    environments = read_environments(config.environments)
+    sandbox = _sandbox(config)
     return Runner(
         sandbox=sandbox,
         limits=limits,
@@ -164,6 +171,7 @@ def _runner(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) ->
         checkouts=checkout_hashes(repositories, rows),
         python=Path(python).absolute(),
         workers=config.workers,
+        environments=environments,
     )
 
 
@@ -175,12 +183,12 @@ def parse_memory(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def _sandbox(allow_unsandboxed: bool) -> Sandbox:
+def _sandbox(config: EvalConfig) -> Sandbox:
     """Bubblewrap; where it does not work and the user allows that, no sandbox."""
     try:
-        return Bubblewrap()
+        return Bubblewrap(config.preload)
     except BadInput as error:
-        if not allow_unsandboxed:
+        if not config.allow_unsandboxed:
             raise
         print(f"WARNING: {error}\nWARNING: candidates run without a sandbox", file=sys.stderr)
         return Unsandboxed()

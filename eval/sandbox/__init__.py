@@ -1,12 +1,14 @@
 """The box that runs model-written programs.
 
 What it holds off: reading or changing the host's files, the network, other processes, the caller's
-environment, running for ever, filling memory, disk or the process table, and leaving anything behind.
+environment, running for ever, filling memory, disk or the process table, leaving anything behind, and the
+system calls that have opened sandboxes before (system_calls.py).
 
-What it does NOT protect from: defects of the kernel (a program may make any system call, user namespaces
-included when the caller is root); side channels such as timing, caches and the load of the machine; a
-program that reads the clock, the processor's model or the kernel's version and behaves accordingly; inodes
-(a tmpfs bounds bytes, not the number of files); and, where no control group is writable, a few hundred
-megabytes of overshoot between two looks at the memory in use. The interpreter, its packages, /usr and the
-repository are readable inside and trusted. A program can always claim success by exiting with code 0.
+What it does NOT protect from: defects of the kernel in the system calls that are left; side channels such as
+timing, caches and the load of the machine; a program that reads the clock, the processor's model or the
+kernel's version and behaves accordingly; inodes (a tmpfs bounds bytes, not the number of files); and, where
+no control group is writable, a few hundred megabytes of overshoot between two looks at the memory in use. The
+interpreter, its packages, /usr and the repository are readable inside and trusted. Libraries that a fork
+server has imported (fork_server.py) are in memory that programs share, and count towards no limit. A program
+can always claim success by exiting with code 0.
 """

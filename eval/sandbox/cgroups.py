@@ -47,6 +47,11 @@ class ControlGroup:
         """The group's folders, each once."""
         return list(dict.fromkeys((self.memory, self.processes)))
 
+    @property
+    def tasks(self) -> list[Path]:
+        """The files that take the numbers of processes that join."""
+        return [folder / "cgroup.procs" for folder in self.folders]
+
     def limit(self, memory: int, processes: int) -> None:
         """Sets the limits. Raises OSError."""
         if self.version == 2:

@@ -1,7 +1,9 @@
 """Starting a program in a private copy of its repository, and watching it to its end."""
 
 import os
+import re
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -47,12 +49,21 @@ exec {mlbench_report}>&-
 exec "${mlbench_command[@]}"
 """
 
+# Keeps a sandbox for a program that is forked into it (fork_server.py), until the sandbox is ended.
+_KEEP = r"""
+report=$1 ready=$2
+printf '\0starting the program\n' >&"$report"
+printf . >&"$ready"
+exec {report}>&- {ready}>&-
+exec sleep infinity
+"""
+
 # No `-u`: answers use variables such as $PYTHONPATH that may be unset.
 _BASH = ["bash", "-e", "-o", "pipefail"]
 
 # The code file lies outside of the repository, yet imports must look into the working directory first. No
 # name is left for the code to find: one that forgets `import os` must fail.
-_PYTHON = """
+PYTHON_START = """
 import os, sys
 sys.path[0] = os.getcwd()
 del sys.argv[0]
@@ -62,6 +73,9 @@ with open(__file__, "rb") as code:
     code = compile(code.read(), __file__, "exec")
 exec(globals().pop("code"))
 """
+
+
+_FORKED_END = re.compile(rb"\0ended (\d+)\n")
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,10 @@ class Place:
     prefix: Path
     python: Path
     owner: str = ""
+
+    def folder(self, program: Program) -> Path:
+        """Where the program runs."""
+        return self.copy / os.path.normpath(program.path or ".")
 
 
 class Meter(Protocol):
@@ -102,6 +120,7 @@ class Running:
 
     `report` is the reading end of its report. `end` kills all of it and returns when it is dead.
     `is_program`: `process` turns into the program, else it only keeps it and passes its exit code on.
+    `is_forked`: it passes nothing on, and the program's end is on the report.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -109,6 +128,7 @@ class Running:
     meter: Meter
     end: Callable[[], None]
     is_program: bool
+    is_forked: bool = False
 
 
 def refusal(program: Program) -> Outcome | None:
@@ -137,13 +157,21 @@ def start_command(
     """
     every_limit = {"-c": 0, "-f": limits.disk >> 10} | rlimits
     options = " ".join(f"{option} {value}" for option, value in every_limit.items())
-    folder = place.copy / os.path.normpath(program.path or ".")
     code = [*_BASH, str(place.code)]
     if program.kind == "python":
-        code = [str(place.python), "-c", _PYTHON, str(place.code)]
-    copy = ["bash", "-c", _COPY, "copy", str(report), str(place.source), str(place.copy), place.owner]
+        code = [str(place.python), "-c", PYTHON_START, str(place.code)]
+    folder = place.folder(program)
     run = ["bash", "-c", _RUN, "run", str(report), str(place.prefix), str(folder), options]
-    return [*copy, *become, *run, *code]
+    return [*_copying(place, report), *become, *run, *code]
+
+
+def keep_command(place: Place, report: int, become: list[str], ready: int) -> list[str]:
+    """The command that copies the repository, says on `ready` that it has, and keeps the sandbox open."""
+    return [*_copying(place, report), *become, "bash", "-c", _KEEP, "keep", str(report), str(ready)]
+
+
+def _copying(place: Place, report: int) -> list[str]:
+    return ["bash", "-c", _COPY, "copy", str(report), str(place.source), str(place.copy), place.owner]
 
 
 def environment(
@@ -244,6 +272,7 @@ class _Watch:
                 elif not key.data.read():
                     selector.unregister(key.fileobj)
             self._notice_start()
+            exited = exited or self._ended() is not None
             now = time.monotonic()
             if exited or now >= next_look:
                 next_look = now + meter.interval
@@ -267,6 +296,11 @@ class _Watch:
         if self.started is None and b"\0started\n" in self.report.head + self.report.tail:
             self.started = time.monotonic()
 
+    def _ended(self) -> int | None:
+        """The exit code of a forked program, once its report says so."""
+        found = _FORKED_END.search(self.report.tail or self.report.head) if self.running.is_forked else None
+        return int(found[1]) if found else None
+
     def read_rest(self) -> None:
         """Takes what is left in the pipes, whose writers are dead."""
         for stream in (self.report, self.stdout, self.stderr):
@@ -279,6 +313,9 @@ class _Watch:
     def outcome(self) -> Outcome:
         """What became of it; only what happens before it starts, or to its keeper, is infrastructure."""
         code, texts = self.running.process.returncode, (self.stdout.text(), self.stderr.text())
+        if self.running.is_forked and self.started is not None:
+            ended = self._ended()
+            code = -signal.SIGKILL if ended is None else ended
         peak = self.running.meter.peak()
         if self.started is None:
             return Outcome("infrastructure", None, 0.0, peak, *texts, self._failed_preparation(code))
@@ -297,6 +334,7 @@ class _Watch:
             "out_of_memory": "took more memory than the limit",
             "output_limit": "printed more than the limit",
         }[self.killed]
-        stage, _, said = self.report.text().rpartition("\0")[2].partition("\n")
+        text = self.report.text().partition("\0ended ")[0]
+        stage, _, said = text.rpartition("\0")[2].partition("\n")
         words = f"{said} {self.stderr.text()}".split()
         return f"{stage or 'starting the sandbox'} {how}: {' '.join(words)[-500:]}"

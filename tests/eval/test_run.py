@@ -48,7 +48,7 @@ class ScriptedSandbox:
 @pytest.fixture
 def sandbox(monkeypatch: pytest.MonkeyPatch) -> ScriptedSandbox:
     scripted = ScriptedSandbox()
-    monkeypatch.setattr(run, "_sandbox", lambda allow_unsandboxed: scripted)
+    monkeypatch.setattr(run, "_sandbox", lambda config: scripted)
     return scripted
 
 
@@ -177,7 +177,7 @@ def test_what_fails_a_check_is_never_run(config: EvalConfig, sandbox: ScriptedSa
 
 
 def test_without_execution_no_sandbox_is_touched(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_sandbox", lambda allow_unsandboxed: pytest.fail("a sandbox was made"))
+    monkeypatch.setattr(run, "_sandbox", lambda config: pytest.fail("a sandbox was made"))
     assert main(replace(config, execute=False, repositories=None)) == 0
     summary = summary_of(config)
     assert summary["executed"] is False

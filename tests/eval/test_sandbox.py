@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +27,12 @@ ROOT = os.geteuid() == 0
 LIMITS = Limits(seconds=20, memory=256 << 20, disk=32 << 20, output=1 << 20, processes=32)
 
 
-@pytest.fixture(scope="module")
-def walls() -> Bubblewrap:
-    """The sandbox; its construction already proves that it works on this machine."""
-    return Bubblewrap()
+@pytest.fixture(scope="module", params=["fresh", "forked"])
+def walls(request: pytest.FixtureRequest) -> Iterator[Bubblewrap]:
+    """The sandbox with fresh and with forked interpreters; its construction already proves that it works."""
+    made = Bubblewrap(preload=[] if request.param == "fresh" else ["numpy"])
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=["bubblewrap", "unsandboxed"])

@@ -1,0 +1,87 @@
+"""The fork server: python programs start from an interpreter that has imported what is slow to import.
+
+The server (warm_python.py) runs outside of every sandbox and does nothing but import what it is told to and
+fork. A program's sandbox is built by bubblewrap as always; a fork enters its namespaces, its control groups
+and its limits, gives up every privilege, and only then runs a line that a model wrote. What the server has
+imported is there as if nobody had imported it: names must still be imported, and a repository that has
+files of the same names gets a fresh interpreter.
+
+Memory that programs share with the server (the libraries) does not count towards their limit.
+"""
+
+import json
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("warm_python.py")
+MOST_BYTES = 1 << 20
+START_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A program to fork. `user` is the uid and gid to become, None inside a user namespace. `environment` is
+    all that it gets; `limits` are rlimits by their names in `resource`; `system_calls` is a seccomp filter
+    in hexadecimal digits, empty for none.
+    """
+
+    namespaces: int
+    user: int | None
+    folder: str
+    code: str
+    python: str
+    start: str
+    environment: dict[str, str]
+    limits: dict[str, int]
+    system_calls: str
+
+
+class ForkServer:
+    """A running server. Raises OSError if it does not start."""
+
+    def __init__(self, python: Path, environment: dict[str, str], preload: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._home = tempfile.TemporaryDirectory(prefix="mlbench-")  # libraries may write at import
+        settings = json.dumps({"socket": theirs.fileno(), "preload": list(preload)})
+        with theirs:
+            self._process = subprocess.Popen(
+                [str(python), "-c", SOURCE.read_text(encoding="utf-8"), settings],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment | {"HOME": self._home.name, "TMPDIR": self._home.name},
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._lock = threading.Lock()
+        ours.settimeout(START_SECONDS)
+        said = ours.recv(MOST_BYTES)
+        if not said:
+            raise OSError(f"the fork server of {python} ended with {self._process.wait()}")
+        self.imported: list[str] = json.loads(said)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether programs can be forked."""
+        return self._process.poll() is None
+
+    def fork(self, request: Request, files: Sequence[int]) -> None:
+        """Asks for a program. `files` are: the reading end of a pipe on which a byte says that the sandbox is
+        ready, the writing ends of the report, of stdout and of stderr, a pidfd of a process in the sandbox,
+        and the files of its control groups that take process numbers. Raises OSError if the server is gone.
+        """
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(vars(request)).encode()], list(files))
+
+    def close(self) -> None:
+        """Ends the server; programs that it has forked go on."""
+        self._socket.close()
+        self._process.wait()
+        self._home.cleanup()
