@@ -1,4 +1,4 @@
-"""Grading candidates: checks for all of them, runs for those that may pass, resumed from what is on disk."""
+"""Grading candidates: checks for all, runs for those that may pass in either mode, resumed from the disk."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Evaluation:
             reason = candidates.reasons.get(row.key, "no such candidate in the file")
             for number, code in enumerate(candidates.by_row[row.key]):
                 checks = check_both(row, code or "")
-                runs = self.runner is not None and checks[self.mode].ok
+                runs = any(check.ok for check in checks.values())
                 identity = self.runner.identity(row, code or "") if self.runner is not None and runs else None
                 yield _Slot(row, number, code, checks, "" if code is not None else reason, identity)
 

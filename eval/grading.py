@@ -1,6 +1,6 @@
 """From what was checked and what became of the run to one status."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from eval.checks import Check, Mode
 from eval.sandbox.interface import Ending
@@ -15,22 +15,10 @@ Status = Literal[
     "output_limit",
     "no_code",
     "infrastructure",
-    "not_run",
 ]
 Stage = Literal["missing", "check", "execute"]
 
-STATUSES: tuple[Status, ...] = (
-    "passed",
-    "wrong_type",
-    "missing_parameters",
-    "failed",
-    "timed_out",
-    "out_of_memory",
-    "output_limit",
-    "no_code",
-    "infrastructure",
-)
-"""What an evaluation gives. `not_run` comes up only when results are graded again under other rules."""
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 def grade(
@@ -45,7 +33,7 @@ def grade(
     """The status of a candidate and the stage that decided it. `code` is None where no candidate was given.
 
     Under `paper` a timeout passes: that is the published rule. Without execution, passing the checks is
-    all there is to pass.
+    all there is to pass. Raises ValueError if a candidate that may pass was not run.
     """
     if code is None:
         return "no_code", "missing"
@@ -57,10 +45,10 @@ def grade(
         return "missing_parameters", "check"
     if not execute:
         return "passed", "check"
-    if ending is None:
-        return "not_run", "check"
     if ending == "exited":
         return ("passed" if exit_code == 0 else "failed"), "execute"
     if ending == "timed_out" and mode == "paper":
         return "passed", "execute"
+    if ending is None:
+        raise ValueError("may pass, and was not run")
     return ending, "execute"

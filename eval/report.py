@@ -12,11 +12,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.checks import MODES, Mode
+from eval.comparison import Comparison, compare
 from eval.errors import error_class
-from eval.grading import STATUSES, grade
+from eval.grading import STATUSES, Status, grade
 from eval.results import Result, read_results
-from eval.summary import summarise
-from eval.table import share
+from eval.summary import passes_of, summarise
+from eval.table import points, share
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script
 from mlbench_data.files import read_json, write_text
@@ -61,14 +62,16 @@ def main(config: ReportConfig) -> int:
     )
     if not folders:
         raise BadInput("no results below runs/results; name folders that eval/run.py wrote")
-    write_report(folders, Path(config.out))
-    print(f"compared {len(folders)} in {config.out}")
+    runs = [read_run(folder) for folder in folders]
+    write_report(runs, Path(config.out))
+    for pair in pairs_of(runs):
+        print(f"{pair.second.name} against {pair.first.name}, mode {pair.first.mode}: {in_words(pair.found)}")
+    print(f"compared {len(runs)} in {config.out}")
     return 0
 
 
-def write_report(folders: list[Path], out: Path) -> None:
-    """The page that compares the results in the folders. Raises BadInput for a folder that is no result."""
-    runs = [read_run(folder) for folder in folders]
+def write_report(runs: list[Run], out: Path) -> None:
+    """The page that compares runs. Raises BadInput if it cannot be written."""
     page = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -81,8 +84,10 @@ def write_report(folders: list[Path], out: Path) -> None:
             out,
             page.render(
                 runs=runs,
+                pairs=list(pairs_of(runs)),
+                points=points,
                 repositories=list(dict.fromkeys(row.repository for run in runs for row in run.rows)),
-                statuses=[*STATUSES, "not_run"],
+                statuses=STATUSES,
                 error_classes=ERROR_CLASSES,
                 rows=list(_rows(runs)),
                 share=share,
@@ -109,6 +114,10 @@ def read_run(folder: Path) -> Run:
             f"{folder / 'results.jsonl'}: {len(results)} results where summary.json says {expected}; "
             "the evaluation is unfinished: run the same command again"
         )
+    if executed and any(_was_left_out(result) for result in results):
+        raise BadInput(
+            f"{folder}: candidates that may pass in the other mode were not run; evaluate them again"
+        )
     key_results = results if gold else read_results(folder / "gold.jsonl")
     graded = {mode: list(regrade(rows, results, mode, executed=executed)) for mode in MODES}
     keys = {mode: list(regrade(rows, key_results, mode, executed=executed)) for mode in MODES}
@@ -124,12 +133,41 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def regrade(rows: list[Row], results: list[Result], mode: Mode, *, executed: bool) -> Iterator[Result]:
-    """The results under a mode, from the stored checks and outcomes.
+@dataclass(frozen=True)
+class Pair:
+    """Two runs of the same rows, and how they differ under the mode of both."""
 
-    A candidate that passes this mode's checks but was never run, because it failed those of the mode that
-    it was evaluated with, becomes `not_run`: not passed as far as anyone knows.
-    """
+    first: Run
+    second: Run
+    found: Comparison
+
+
+def pairs_of(runs: list[Run]) -> Iterator[Pair]:
+    """The first run against every other that has the same rows, mode and execution."""
+    first, *others = runs
+    for second in others:
+        if (first.mode, first.executed, first.rows) == (second.mode, second.executed, second.rows):
+            one, other = (passes_of(run.rows, run.results[run.mode]) for run in (first, second))
+            repositories = [row.repository for row in first.rows]
+            yield Pair(first, second, compare(list(one.values()), list(other.values()), repositories))
+
+
+def in_words(found: Comparison) -> str:
+    """A comparison in one line."""
+    each = [
+        f"Pass@{item.k} {points(item.difference)} ({points(item.interval[0])} to {points(item.interval[1])})"
+        for item in found.differences
+    ]
+    split = f"only it {found.only_second}, only the other {found.only_first}"
+    return f"{', '.join(each)}; first candidates: {split}, McNemar p = {found.p_value:.3g}"
+
+
+def _was_left_out(result: Result) -> bool:
+    return result.ending is None and any(check.ok for check in result.checks.values())
+
+
+def regrade(rows: list[Row], results: list[Result], mode: Mode, *, executed: bool) -> Iterator[Result]:
+    """The results under a mode, from the stored checks and outcomes: what may pass in either mode was run."""
     by_key = {row.key: row for row in rows}
     for result in results:
         check = result.checks[mode]
@@ -148,11 +186,12 @@ def regrade(rows: list[Row], results: list[Result], mode: Mode, *, executed: boo
 
 @dataclass(frozen=True)
 class Answer:
-    """Equal candidates of one run to one row. `numbers` count from 1."""
+    """Equal candidates of one run to one row. `numbers` count from 1; `other_status` is the other mode's."""
 
     run: int
     numbers: list[int]
     result: Result
+    other_status: Status
     missing: dict[str, str]
 
 
@@ -171,15 +210,17 @@ def _rows(runs: list[Run]) -> Iterator[RowAnswers]:
     answers: dict[RowKey, list[Answer]] = {}
     for position, run in enumerate(runs):
         rows.update({row.key: row for row in run.rows if row.key not in rows})
-        for key, results in groupby(run.results[run.mode], lambda result: result.key):
+        [other] = [mode for mode in MODES if mode != run.mode]
+        both = zip(run.results[run.mode], run.results[other], strict=True)
+        for key, results in groupby(both, lambda pair: pair[0].key):
             required = rows[key].parameters()
-            same: dict[tuple[str | None, str], list[Result]] = {}
-            for result in results:
-                same.setdefault((result.code, result.status), []).append(result)
-            for group in same.values():
+            same: dict[tuple[str | None, Status, Status], list[Result]] = {}
+            for result, elsewhere in results:
+                same.setdefault((result.code, result.status, elsewhere.status), []).append(result)
+            for (_, _, status), group in same.items():
                 missing = {name: required[name] for name in group[0].checks[run.mode].missing}
                 numbers = [result.candidate + 1 for result in group]
-                answers.setdefault(key, []).append(Answer(position, numbers, group[0], missing))
+                answers.setdefault(key, []).append(Answer(position, numbers, group[0], status, missing))
     for key, row in rows.items():
         yield RowAnswers(row, row.parameters(), answers[key])
 

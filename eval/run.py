@@ -20,7 +20,7 @@ from eval.checks import Mode
 from eval.environments import read_environments
 from eval.evaluation import Evaluation
 from eval.execution import Runner, checkout_hashes
-from eval.report import write_report
+from eval.report import read_run, write_report
 from eval.results import Result
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Sandbox
@@ -117,7 +117,7 @@ def main(config: EvalConfig) -> int:
     }
     write_text(out / "rows.jsonl", _as_jsonl(rows))
     write_json(out / "summary.json", summary)
-    write_report([out], out / "report.html")
+    write_report([read_run(out)], out / "report.html")
     print(table(summary))
     _print_warnings(summary, rows, results, key_results)
     print(f"\nresults, summary.json and report.html are in {out}")

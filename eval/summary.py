@@ -10,11 +10,14 @@ from eval.metrics import KS, hit_precision, pass_at_k
 from eval.results import Result
 from mlbench_data.rows import Row, RowKey
 
-INTERVAL = "95% Wilson score interval with rows as trials, around the unbiased estimate"
+INTERVAL = (
+    "95%, around the unbiased estimate: repositories drawn anew, or Wilson's for rows where that is wider"
+)
 
 
 def summarise(rows: list[Row], results: list[Result], mode: Mode, *, executed: bool) -> dict[str, Any]:
-    """Counts, Pass@k and hit precisions: overall, per repository by its name, and per type of answer.
+    """Counts, Pass@k and hit precisions: overall, per repository by its name, per type of answer, and per
+    task of a repository as REPOSITORY/REPO_ID.
 
     `results` has as many candidates for one row as for another, those not given included.
     """
@@ -28,15 +31,23 @@ def summarise(rows: list[Row], results: list[Result], mode: Mode, *, executed: b
         "interval": INTERVAL,
         "passed_by_timeout": sum(result.passed and result.ending == "timed_out" for result in results),
         "missing_candidates": sum(result.stage == "missing" for result in results),
-        "not_run": sum(result.status == "not_run" for result in results),
-        "lower_bound": any(result.status in ("infrastructure", "not_run") for result in results),
+        "lower_bound": any(result.status == "infrastructure" for result in results),
         "error_classes": _counts((result.error_class for result in results), ("E1", "E2", "E3", "E4")),
         "repositories": sorted({row.repository for row in rows}),
         "per_repository": {
             name: {"github_id": github_ids[name], **numbers} for name, numbers in per_repository.items()
         },
         "per_type": _grouped(rows, results, mode, lambda row: row.type),
+        "per_task": _grouped(rows, results, mode, lambda row: f"{row.repository}/{row.repo_id}"),
     }
+
+
+def passes_of(rows: list[Row], results: list[Result]) -> dict[RowKey, list[bool]]:
+    """Which of a row's candidates passed, in their order."""
+    passes: dict[RowKey, list[bool]] = {row.key: [] for row in rows}
+    for result in results:
+        passes[result.key].append(result.passed)
+    return passes
 
 
 def _grouped(
@@ -55,9 +66,8 @@ def _grouped(
 
 def _numbers(rows: list[Row], results: list[Result], mode: Mode) -> dict[str, Any]:
     required = {row.key: len(row.parameters()) for row in rows}
-    passes: dict[RowKey, list[bool]] = {row.key: [] for row in rows}
-    for result in results:
-        passes[result.key].append(result.passed)
+    repositories = [row.repository for row in rows]
+    passes = passes_of(rows, results)
     return {
         "rows": len(rows),
         "candidates": len(results),
@@ -67,7 +77,7 @@ def _numbers(rows: list[Row], results: list[Result], mode: Mode) -> dict[str, An
             "parameters_ok": sum(result.parameters_ok for result in results),
             "both_ok": sum(result.type_ok and result.parameters_ok for result in results),
         },
-        "pass_at_k": {str(k): asdict(pass_at_k(list(passes.values()), k)) for k in KS},
+        "pass_at_k": {str(k): asdict(pass_at_k(list(passes.values()), repositories, k)) for k in KS},
         "parameter_hit_precision": hit_precision(
             [required[result.key] for result in results],
             [len(result.checks[mode].missing) for result in results],

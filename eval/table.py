@@ -14,6 +14,11 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}%"
 
 
+def points(value: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return f"{100 * value:+.1f}"
+
+
 def _headline(summary: dict[str, Any]) -> Iterator[str]:
     how = "checked and executed" if summary["executed"] else "checked, not executed"
     yield f"{summary['rows']} rows × {summary['n']} candidates, mode {summary['mode']}, {how}"

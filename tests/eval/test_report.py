@@ -53,7 +53,7 @@ def results(
     tmp_path: Path, rows_file: Path, rows: list[Row], repositories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A finished strict evaluation whose candidates time out; one passes the paper's checks only."""
-    monkeypatch.setattr(run, "_sandbox", lambda allow_unsandboxed: Endless())
+    monkeypatch.setattr(run, "_sandbox", lambda config: Endless())
     candidates = tmp_path / "candidates.jsonl"
     answers = [rows[0].output, f"python train.py --lr 0.15 # {ATTACK}"]
     candidates.write_text(json.dumps({"github_id": 7, "id": 1, "output": answers}) + "\n")
@@ -77,16 +77,33 @@ def test_saved_results_are_graded_under_both_modes(results: Path, rows: list[Row
     ]
     assert [item.status for item in regrade(rows, saved, "paper", executed=True)] == [
         "passed",
-        "not_run",
+        "passed",
         *["no_code"] * 4,
     ]
 
 
-def test_what_was_not_run_makes_a_score_a_lower_bound(results: Path) -> None:
-    found = read_run(results)
-    assert found.summaries["paper"]["not_run"] == 1
-    assert found.summaries["paper"]["lower_bound"] is True
-    assert found.summaries["strict"]["lower_bound"] is False
+def test_where_the_modes_differ_stands_on_the_page(results: Path) -> None:
+    """Both candidates that time out pass in mode paper."""
+    text = (results / "report.html").read_text()
+    assert text.count('data-modes="differ"') == 2
+    assert read_run(results).summaries["paper"]["lower_bound"] is False
+
+
+def test_results_that_left_out_what_passes_in_the_other_mode_are_refused(results: Path) -> None:
+    path = results / "results.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["ending"] = None
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BadInput, match="not run; evaluate them again"):
+        read_run(results)
+
+
+def test_two_runs_of_the_same_rows_are_compared_row_by_row(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = _compared(results)
+    assert '<table id="differences">' in page
+    assert "Pass@1 +0.0 (+0.0 to +0.0)" in capsys.readouterr().out
 
 
 def test_the_page_needs_nothing_else_and_runs_nothing_that_a_model_wrote(results: Path) -> None:
