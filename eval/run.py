@@ -76,7 +76,7 @@ class EvalConfig:
     """FILE.yaml: interpreter, variables, preparation and time of repositories: see eval/environments.py."""
     preload: list[str] = field(default_factory=lambda: ["numpy", "torch"])
     """Modules that python candidates find imported already, as if they had not been: they start from a fork.
-    None of them is needed, and [] gives every candidate a fresh interpreter. Takes control groups."""
+    None of them is needed, and [] gives every candidate a fresh interpreter."""
     timeout: float = 60.0
     """Wall-clock seconds for one candidate."""
     memory: str = "2GiB"

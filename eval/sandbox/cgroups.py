@@ -81,6 +81,9 @@ class ControlGroup:
         file = self.memory / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes")
         return int(file.read_text()) if file.exists() else None
 
+    def follow(self, pid: int) -> None:
+        """Nothing: all that joins the group is counted."""
+
     def remove(self) -> None:
         """Removes the group, whose processes must all be dead."""
         for folder in self.folders:

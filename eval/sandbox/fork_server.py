@@ -15,8 +15,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 SOURCE = Path(__file__).with_name("warm_python.py")
 MOST_BYTES = 1 << 20
@@ -85,3 +87,24 @@ class ForkServer:
         self._socket.close()
         self._process.wait()
         self._home.cleanup()
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A program on its way into a sandbox: a byte on `ready` says that the sandbox is there, and `report` is
+    told when the program starts and ends.
+    """
+
+    server: ForkServer
+    request: Request
+    ready: IO[bytes]
+    report: IO[bytes]
+
+    def into(self, first: int, groups: Sequence[Path], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        """Has it forked into the sandbox of process 1, given as a pidfd, and into the control groups by their
+        files that take processes. Raises OSError if the server is gone.
+        """
+        with ExitStack() as stack:
+            tasks = [stack.enter_context(open(path, "wb", buffering=0)) for path in groups]
+            files = [end.fileno() for end in (self.ready, self.report, stdout, stderr)]
+            self.server.fork(self.request, [*files, first, *(task.fileno() for task in tasks)])

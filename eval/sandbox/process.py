@@ -75,6 +75,7 @@ exec(globals().pop("code"))
 """
 
 
+_FORKED_START = re.compile(rb"\0starting process (\d+)\n")
 _FORKED_END = re.compile(rb"\0ended (\d+)\n")
 
 
@@ -111,6 +112,10 @@ class Meter(Protocol):
 
     def peak(self) -> int | None:
         """The most memory it had, in bytes, if known."""
+        ...
+
+    def follow(self, pid: int) -> None:
+        """Counts a process that belongs to the program without being its descendant."""
         ...
 
 
@@ -293,8 +298,11 @@ class _Watch:
         return self.started + self.limits.seconds
 
     def _notice_start(self) -> None:
-        if self.started is None and b"\0started\n" in self.report.head + self.report.tail:
+        said = self.report.head + self.report.tail
+        if self.started is None and b"\0started\n" in said:
             self.started = time.monotonic()
+            if forked := _FORKED_START.search(said):
+                self.running.meter.follow(int(forked[1]))
 
     def _ended(self) -> int | None:
         """The exit code of a forked program, once its report says so."""

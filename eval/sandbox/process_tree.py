@@ -20,6 +20,7 @@ class ProcessTree:
     memory: int
     interval: float = 0.05
     """Seconds between two looks."""
+    _others: list[int] = field(default_factory=list, init=False)
     _peak: int | None = field(default=None, init=False)
 
     def exceeded(self) -> bool:
@@ -35,12 +36,20 @@ class ProcessTree:
         """The most that was seen at one look, in bytes."""
         return self._peak
 
+    def follow(self, pid: int) -> None:
+        """Measures another process with its descendants too."""
+        self._others.append(pid)
+
     def _processes(self) -> list[psutil.Process]:
-        try:
-            root = psutil.Process(self.pid)
-            return [root, *root.children(recursive=True)]
-        except psutil.Error:
-            return []
+        return [process for pid in (self.pid, *self._others) for process in _tree(pid)]
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def rlimits(limits: Limits, already_running: int) -> dict[str, int]:

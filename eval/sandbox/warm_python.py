@@ -109,6 +109,7 @@ def serve(request, files, imported_names):
             run(request, imported_names)
         for group in groups:
             os.write(group, str(program).encode())
+        os.write(report, b"\0starting process %d\n" % program)
         os.close(release)
         _, status = os.waitpid(program, 0)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

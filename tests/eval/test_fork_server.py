@@ -10,9 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eval.execution import Runner, checkout_hashes
+from eval.run import MINI_REPOSITORIES
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome, Program
-from tests.helpers import skip_or_fail
+from mlbench_data.rows import PYTHON
+from mlbench_data.sources import default_benchmark
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 LIMITS = Limits(seconds=30, memory=512 << 20, disk=32 << 20, output=1 << 20, processes=32)
@@ -23,11 +26,12 @@ def fresh() -> Bubblewrap:
     return Bubblewrap()
 
 
-@pytest.fixture(scope="module")
-def forked() -> Iterator[Bubblewrap]:
+@pytest.fixture(scope="module", params=["control groups", "rlimits"])
+def forked(request: pytest.FixtureRequest) -> Iterator[Bubblewrap]:
+    """With control groups, if this user may make them, and without."""
     made = Bubblewrap(preload=["numpy", "no_such_module"])
-    if made._control_groups is None:
-        skip_or_fail("no control groups that this user may set limits in")
+    if request.param == "rlimits":
+        made._control_groups = None
     yield made
     made.close()
 
@@ -97,6 +101,20 @@ def test_it_ends_and_says_what_a_fresh_interpreter_does(
     assert _ADDRESS.sub("", found.stderr) == _ADDRESS.sub("", expected.stderr)
 
 
+def test_minibenchs_answers_end_as_with_a_fresh_interpreter(fresh: Bubblewrap, forked: Bubblewrap) -> None:
+    rows = [row for row in default_benchmark().rows("full") if row.type == PYTHON]
+    assert rows
+    hashes = checkout_hashes(MINI_REPOSITORIES, rows)
+    for row in rows:
+        ends = []
+        for sandbox in (fresh, forked):
+            runner = Runner(sandbox, Limits(), MINI_REPOSITORIES, hashes, Path(sys.executable), 1)
+            outcome = runner.run(row, row.output)
+            ends.append((outcome.ending, outcome.exit_code, outcome.stdout))
+        assert ends[0] == ends[1]
+        assert ends[0][:2] == ("exited", 0)
+
+
 def test_output_that_cannot_be_written_fails(forked: Bubblewrap, tmp_path: Path) -> None:
     code = "import sys; sys.stdout = open('/dev/full', 'w'); print('x')"
     assert run(forked, tmp_path, code).exit_code == 120
@@ -112,6 +130,12 @@ def test_random_numbers_are_not_the_same_in_all_programs(forked: Bubblewrap, tmp
     one, other = (run(forked, tmp_path, code).stdout.split() for _ in range(2))
     assert one[0] != other[0]
     assert one[1] != other[1]
+
+
+def test_memory_is_bounded(forked: Bubblewrap, tmp_path: Path) -> None:
+    """By the kernel, or by looks at the fork, which is no descendant of its sandbox's."""
+    code = "import numpy, time; a = numpy.ones(100_000_000); time.sleep(5)"
+    assert run(forked, tmp_path, code).ending == "out_of_memory"
 
 
 def test_a_program_cannot_reach_the_server(forked: Bubblewrap, tmp_path: Path) -> None:
