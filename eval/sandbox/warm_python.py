@@ -8,6 +8,12 @@ then is a process in the sandbox's own process namespace. That grandchild gives 
 the program. The child stays outside, where no program can reach it, and reports how the program ended.
 """
 
+from __future__ import annotations
+
+import sys
+
+AT_START = set(sys.modules)  # what every interpreter has imported
+
 import array
 import atexit
 import ctypes
@@ -19,25 +25,16 @@ import random
 import resource
 import signal
 import socket
-import sys
 import threading
 import types
+from typing import Any, NoReturn
 
 MOST_BYTES = 1 << 20
 MOST_FILES = 16
 
-# <linux/sched.h>: mount, cgroup, uts, ipc, user, pid and network namespaces
-MOUNTS, CGROUPS, NAMES, IPC, USERS, PROCESSES, NETWORK = (
-    0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
-# <linux/prctl.h>
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = (
-    4,
-    24,
-    38,
-    47,
-    4,
-)
+# <linux/prctl.h>, <linux/seccomp.h>, <linux/capability.h>
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 CAPABILITY_VERSION_3 = 0x20080522
 SYS_CAPSET = {"x86_64": 126, "aarch64": 91}[os.uname().machine]
@@ -46,13 +43,12 @@ NUMBER_OF_CAPABILITIES = 64
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def main():
+def main() -> None:
     """Imports what it is told to, says so, and forks for every request until the harness is gone."""
     settings = json.loads(sys.argv[1])
     server = socket.socket(fileno=settings["socket"])
-    before = set(sys.modules)
     imported = [name for name in settings["preload"] if can_import(name)]
-    imported_names = {name.partition(".")[0] for name in set(sys.modules) - before}
+    imported_names = {name.partition(".")[0] for name in set(sys.modules) - AT_START}
     gc.freeze()  # what is there now is never looked at again, which would copy its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children end by themselves and are not waited for
     server.send(json.dumps(imported).encode())
@@ -67,7 +63,7 @@ def main():
             os.close(file)
 
 
-def can_import(name):
+def can_import(name: str) -> bool:
     try:
         importlib.import_module(name)
     except (
@@ -81,7 +77,7 @@ def can_import(name):
     return True
 
 
-def receive(server):
+def receive(server: socket.socket) -> tuple[bytes, list[int]]:
     """One request: its text and its files."""
     files = array.array("i")
     space = socket.CMSG_LEN(MOST_FILES * files.itemsize)
@@ -92,7 +88,7 @@ def receive(server):
     return text, list(files)
 
 
-def serve(request, files, imported_names):
+def serve(request: dict[str, Any], files: list[int], imported_names: set[str]) -> int:
     """The child's part: enters the sandbox, starts the program, and reports its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ready, report, stdout, stderr, sandbox, *groups = files
@@ -120,7 +116,7 @@ def serve(request, files, imported_names):
     return 0
 
 
-def become(request, report, stdout, stderr):
+def become(request: dict[str, Any], report: int, stdout: int, stderr: int) -> None:
     """The program's process without any privilege, with its folder, its limits and its output."""
     os.setsid()
     for capability in range(NUMBER_OF_CAPABILITIES):
@@ -155,7 +151,7 @@ class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def refuse(instructions):
+def refuse(instructions: bytes) -> None:
     """Puts a filter on the system calls of this process, for good."""
     call(
         "prctl",
@@ -165,7 +161,7 @@ def refuse(instructions):
     )
 
 
-def run(request, imported_names):
+def run(request: dict[str, Any], imported_names: set[str]) -> NoReturn:
     """Runs the code as `python` would, and ends the process."""
     here = {name.partition(".")[0] for name in os.listdir(".")}
     if here & imported_names:  # files of the repository come before installed modules of the same name
@@ -174,10 +170,10 @@ def run(request, imported_names):
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "tempfile" in sys.modules:
-        sys.modules["tempfile"].tempdir = None
+        vars(sys.modules["tempfile"])["tempdir"] = None
     sys.argv[:] = ["-c", request["code"]]
     program = types.ModuleType("__main__")
-    program.__builtins__ = __builtins__
+    vars(program)["__builtins__"] = __builtins__
     if sys.version_info < (3, 14):
         program.__annotations__ = {}
     sys.modules["__main__"] = program
@@ -188,13 +184,14 @@ def run(request, imported_names):
     except SystemExit as error:
         code = exit_code(error)
     except BaseException as error:  # noqa: BLE001 - as the interpreter does at its top
-        error = error.with_traceback(error.__traceback__.tb_next)  # without this function
+        here_and_on = error.__traceback__
+        error = error.with_traceback(here_and_on.tb_next if here_and_on else None)
         sys.excepthook(type(error), error, error.__traceback__)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
     end(code, program, set(sys.modules) - earlier)
 
 
-def exit_code(error):
+def exit_code(error: SystemExit) -> int:
     """What `python` makes of the argument of sys.exit."""
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
@@ -202,12 +199,12 @@ def exit_code(error):
     return 1
 
 
-def end(code, program, imported):
+def end(code: int, program: types.ModuleType, imported: set[str]) -> NoReturn:
     """What the interpreter does at its end, for what the program has made: threads are waited for, exit
     functions called, objects finalized, output written. It spares what the server has imported, which takes
     longer to take down than most programs to run.
     """
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     code = flush(code)
     for name in list(vars(program)):
@@ -219,7 +216,7 @@ def end(code, program, imported):
     os._exit(flush(code))
 
 
-def flush(code):
+def flush(code: int) -> int:
     """Writes out what was printed; the exit code is 120 if that fails, as `python` has it."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -230,7 +227,7 @@ def flush(code):
     return code
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: Any) -> None:
     """A function of the C library. Raises OSError."""
     if getattr(LIBC, name)(*arguments) < 0:
         number = ctypes.get_errno()
