@@ -7,7 +7,8 @@ if it could not be sampled; beside it NAME.manifest.json, which says how the can
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,7 +60,12 @@ class CandidatesFile:
         if self.path.exists():
             with open(self.path, "r+b") as file:
                 start = 0
-                for line, values in whole_lines(file, self.path):
+                for number, (line, values) in enumerate(whole_lines(file, self.path), 1):
+                    if "error" not in values and len(values["output"]) != self.identity["n"]:
+                        raise BadInput(
+                            f"{self.path}:{number}: {len(values['output'])} candidates where "
+                            f"{self.identity['n']} were asked for; remove the line, or give another --out"
+                        )
                     self._note(start, values)
                     start += len(line)
 
@@ -72,6 +78,15 @@ class CandidatesFile:
         self.failed.pop(key, None)
         self.done[key] = start
         self.usage += Usage(**values["tokens"])
+
+    def check_rows(self, asked: Collection[RowKey]) -> None:
+        """Raises BadInput if there is a row that was not asked for."""
+        for key in [*self.done, *self.failed]:
+            if key not in asked:
+                raise BadInput(
+                    f"{self.path}: holds row {key.github_id}/{key.id}, which was not asked for; remove its "
+                    "line, or give another --out"
+                )
 
     def append(self, answers: list[tuple[RowKey, Answer]]) -> None:
         """Adds rows that are not there yet, and makes sure that they reach the disk."""
@@ -141,7 +156,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_json(beside, "the manifest that infer/generate.py writes beside its candidates")
     values = manifest if isinstance(manifest, dict) else {}
     identity, cost = values.get("identity"), values.get("cost")
-    if not isinstance(identity, dict) or not isinstance(cost, dict) or "seconds" not in cost:
+    if (
+        not isinstance(identity, dict)
+        or not isinstance(cost, dict)
+        or "seconds" not in cost
+        or not all(isinstance(number, int | float) for number in cost.values())
+    ):
         raise BadInput(f"{beside}: not the manifest of a candidates file")
     return manifest
 
@@ -165,12 +185,18 @@ def whole_lines(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, dict[str, A
 def _decoded(line: bytes, where: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
-        RowKey(values["github_id"], values["id"])
-        if "error" not in values:
-            Usage(**values["tokens"])
-        if not isinstance(values["output"], list) or len(values["raw"]) != len(values["output"]):
-            raise ValueError("as many raw texts as outputs")
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        numbers = [values["github_id"], values["id"]]
+        texts = [values["output"], values["raw"], values["finish"]]
+        if "error" in values:
+            texts.append([values["error"]])
+        else:
+            numbers += asdict(Usage(**values["tokens"])).values()
+        of_a_kind = all(type(item) is int for item in numbers) and all(
+            isinstance(given, list) and all(isinstance(text, str) for text in given) for given in texts
+        )
+        if not of_a_kind or len({len(given) for given in texts[:3]}) != 1:
+            raise ValueError("whole numbers, and as many texts of each kind")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"{where}: damaged line; expected a candidates file as infer/generate.py writes it"
         ) from error

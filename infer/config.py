@@ -148,8 +148,12 @@ def out_path(config: GenerateConfig, adapter: str | None) -> Path:
 
 def _check_base_url(base_url: str) -> None:
     """Raises BadInput for an address that is none, or that holds a secret: it is in the manifest."""
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(base_url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is none
+        whole = False
+    if not whole:
         raise BadInput(f"base_url is {base_url!r}; expected an address such as http://localhost:8000/v1")
     if parts.username or parts.password or parts.query:
         raise BadInput("base_url holds a user, a password or a query; set OPENAI_API_KEY instead")

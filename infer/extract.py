@@ -11,7 +11,7 @@ from infer.answers import code_in
 from infer.candidates import manifest_of, saved_manifest, whole_lines
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script, versions
-from mlbench_data.files import replacing, write_json
+from mlbench_data.files import claim, replacing, write_json
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ def main(config: ExtractConfig) -> int:
     if len(config.candidates) != 1 or config.out is None:
         raise BadInput("which file, and where to? python infer/extract.py OLD.jsonl --out NEW.jsonl")
     path, out = Path(config.candidates[0]), Path(config.out)
-    if out.exists():
-        raise BadInput(f"{out}: is there already; give another --out")
+    for there in (out, manifest_of(out)):
+        if there.exists():
+            raise BadInput(f"{there}: is there already; give another --out")
+    claim(out)
     manifest = saved_manifest(path)
     rows = changed = 0
     with (

@@ -106,7 +106,9 @@ def open_file(
     config: GenerateConfig, asked: Asked, name: str | None, adapter: Adapter | None
 ) -> CandidatesFile:
     """The candidates file of one adapter. Raises BadInput if it holds another run's."""
-    return CandidatesFile(out_path(config, name), identity_of(config, asked, adapter))
+    file = CandidatesFile(out_path(config, name), identity_of(config, asked, adapter))
+    file.check_rows({prompt.row.key for prompt in asked.prompts})
+    return file
 
 
 def sample_all(engine: Engine, prompts: list[Prompt], sampling: Sampling, file: CandidatesFile) -> None:

@@ -53,7 +53,6 @@ def join(paths: list[Path], out: Path, shard: str = "0/1") -> int:
         "identity": identity,
         "cost": record.pop("cost"),
     }
-    write_json(manifest_of(out), {**header, "finished": False})
     seen: set[RowKey] = set()
     with replacing(out) as temporary, open(temporary, "wb") as joined:
         for path in ordered:
@@ -64,6 +63,8 @@ def join(paths: list[Path], out: Path, shard: str = "0/1") -> int:
                     f"{path}: holds {len(seen) - count} rows, its manifest says {manifests[path]['rows']}; "
                     "run its command again"
                 )
+        joined.flush()
+        write_json(manifest_of(out), {**header, "finished": False})  # until the file is under its name
     write_json(manifest_of(out), {**header, "finished": True, "failed_rows": 0, **record})
     return len(seen)
 
@@ -75,10 +76,19 @@ def _manifest(path: Path) -> dict[str, Any]:
         failed = f", {manifest['failed_rows']} rows have failed" if manifest.get("failed_rows") else ""
         raise BadInput(f"{path}: not finished{failed}; run its command again")
     lacking = {"rows", "readme_cut", "config"} - manifest.keys()
-    lacking |= {"shard", "prompts_sha256"} - manifest["identity"].keys()
+    lacking |= {"shard", "prompts_sha256", "benchmark_sha256"} - manifest["identity"].keys()
     if lacking:
         names = ", ".join(sorted(lacking))
         raise BadInput(f"{manifest_of(path)}: no {names}; not what infer/generate.py writes")
+    identity, cut = manifest["identity"], manifest["readme_cut"]
+    texts = (identity["shard"], identity["prompts_sha256"], identity["benchmark_sha256"])
+    if (
+        not all(isinstance(text, str) for text in texts)
+        or not isinstance(cut, dict)
+        or not all(type(number) is int for number in (manifest["rows"], *cut.values()))
+        or not isinstance(manifest["config"], dict)
+    ):
+        raise BadInput(f"{manifest_of(path)}: damaged; not what infer/generate.py writes")
     return manifest
 
 

@@ -29,6 +29,8 @@ def open_adapter(folder: str, model: Model) -> Adapter:
         raise BadInput(f"{weights}: no such file; the adapter is not complete")
     if not isinstance(settings, dict) or not isinstance(settings.get("r"), int):
         raise BadInput(f"{path / 'adapter_config.json'}: no rank r; expected the settings of a LoRA adapter")
+    if settings.get("peft_type") != "LORA":
+        raise BadInput(f"{path / 'adapter_config.json'}: peft_type is not LORA; expected a LoRA adapter")
     record = path / "training.json"
     template = task = None
     if record.is_file():
@@ -39,9 +41,12 @@ def open_adapter(folder: str, model: Model) -> Adapter:
             )
         if not training["finished"]:
             raise BadInput(f"{path}: its training is not finished; run the same train/sft.py command again")
-        template, task = training["identity"]["template"], training["identity"].get("task")
-        if training["identity"]["weights"] != model.identity():
-            trained_on = training["identity"]["model"]
+        identity = training["identity"]
+        if not isinstance(identity, dict) or not {"template", "weights", "model"} <= identity.keys():
+            raise BadInput(f"{record}: does not say what was trained; expected the record of train/sft.py")
+        template, task = identity["template"], identity.get("task")
+        if identity["weights"] != model.identity():
+            trained_on = identity["model"]
             raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
     return Adapter(
         path,

@@ -107,13 +107,20 @@ def spelled_out(config_class: type, arguments: list[str]) -> list[str]:
             written += [token, rest.pop(0) if stated else "true"]
         elif (kind := _list_of(hints.get(name))) is not None:
             values = _leading_values(rest)
-            in_brackets = bool(values) and values[0].startswith("[")
-            written += [token, *values] if in_brackets else [token, _as_list(values, kind)]
+            written += [token, values[0] if _is_json_list(values) else _as_list(values, kind)]
         else:
             written.append(token)
             takes_value = name in hints or name == "config"
             written += [rest.pop(0)] if takes_value and rest else []
     return [*written, f"--{positional[0]}", _as_list(words, str)] if words else written
+
+
+def _is_json_list(values: list[str]) -> bool:
+    """Whether a list was written as one; `--stop [INST]` is a text in brackets."""
+    try:
+        return len(values) == 1 and isinstance(json.loads(values[0]), list)
+    except ValueError:
+        return False
 
 
 def _is_flag(token: str) -> bool:

@@ -1,5 +1,6 @@
 """Reading and writing files so that nothing is ever half-written."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -148,10 +149,15 @@ def claim(path: str | Path) -> None:
     """Makes an output this process's own until it ends, however it ends: two that write one file or folder
     would spoil both. Raises BadInput if another process has it.
     """
-    path = Path(path).resolve()
-    if path in _CLAIMS:
-        return
-    lock = open(make_folder(path.parent) / f".{path.name}.lock", "w")  # noqa: SIM115 - held until the end
+    try:
+        path = Path(path).resolve()
+        if path in _CLAIMS:
+            return
+        lock = open(make_folder(path.parent) / f".{path.name}.lock", "w")  # noqa: SIM115 - held until the end
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        raise BadInput(f"{path}: not a place for a file ({error}); give another name") from error
     patience = time.monotonic() + CLAIM_SECONDS
     while True:
         try:

@@ -48,6 +48,8 @@ class OpenaiEngine:
         """Raises BadInput if the server refuses the key or lacks the model, JobFailed if none answers."""
         self.settings, self.messages = settings, messages
         self.key = os.environ.get(KEY)
+        if self.key is not None and not self.key.isascii():
+            raise BadInput(f"{KEY} holds letters that no key has; set it again")
         self.client = openai.OpenAI(
             base_url=settings.base_url,
             api_key=self.key or "none",  # local servers want any
@@ -104,7 +106,7 @@ class OpenaiEngine:
         """Finds a wrong address, key or name before any row is asked."""
         try:
             hasty = self.client.with_options(timeout=FIRST_CONTACT_SECONDS, max_retries=1)
-            served = [model.id for model in hasty.models.list()]
+            served = [str(model.id) for model in hasty.models.list()]
         except openai.APIConnectionError as error:
             raise JobFailed(
                 f"{self.settings.base_url}: no server answers there ({self._reason(error)}); start it, or "
@@ -174,7 +176,7 @@ class OpenaiEngine:
         """
         for _ in range(self.settings.retries + 1):
             reply = self._call(request, values)
-            if _is_sound(reply):
+            if _is_sound(reply, self.settings.api):
                 return reply
         raise Malformed("the server's replies are not what the API promises")
 
@@ -219,11 +221,15 @@ class OpenaiEngine:
         return (text.replace(self.key, "***") if self.key else text)[:300]
 
 
-def _is_sound(reply: Any) -> bool:
+def _is_sound(reply: Any, api: str) -> bool:
+    """Whether there are choices, each with a text or, where a model had nothing to say, with none."""
     choices = getattr(reply, "choices", None)
-    return bool(choices) and all(
-        hasattr(choice, "text") or getattr(choice, "message", None) is not None for choice in choices or []
-    )
+    if not isinstance(choices, list) or not choices:
+        return False
+    said = choices if api == "completions" else [getattr(choice, "message", None) for choice in choices]
+    name = "text" if api == "completions" else "content"
+    texts = [getattr(item, name, 0) for item in said]
+    return all(text is None or isinstance(text, str) for text in texts)
 
 
 def _parameter_of(error: openai.BadRequestError) -> str | None:
@@ -241,7 +247,12 @@ def _usage(reply: Any) -> Usage:
     usage = getattr(reply, "usage", None)
     if usage is None:
         return Usage()
-    details = getattr(usage, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    prompt = usage.prompt_tokens or 0
-    return Usage(prompt, prompt - cached, usage.completion_tokens or 0)
+    prompt = _count(usage, "prompt_tokens")
+    cached = _count(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+    return Usage(prompt, prompt - cached, _count(usage, "completion_tokens"))
+
+
+def _count(item: Any, name: str) -> int:
+    """A number of tokens; 0 where a server says none, or something else."""
+    value = getattr(item, name, None)
+    return value if type(value) is int else 0

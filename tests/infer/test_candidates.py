@@ -8,11 +8,13 @@ import pytest
 
 from infer.candidates import CandidatesFile
 from infer.engines.interface import Answer, Completion, Usage
+from infer.extract import ExtractConfig
+from infer.extract import main as extract
 from mlbench_data.bad_input import BadInput
 from mlbench_data.rows import RowKey
 from tests.helpers import read_lines
 
-IDENTITY: dict[str, Any] = {"model": "tiny", "benchmark_sha256": "b", "seed": 0}
+IDENTITY: dict[str, Any] = {"model": "tiny", "benchmark_sha256": "b", "seed": 0, "n": 1}
 FIRST, SECOND = RowKey(1, 1), RowKey(1, 2)
 
 
@@ -74,6 +76,55 @@ def test_a_torn_last_line_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
     assert set(again.done) == {FIRST}
     again.append([(SECOND, answer("b"))])
     assert [line["id"] for line in read_lines(path)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"github_id": []},
+        {"id": "1"},
+        {"id": True},
+        {"output": [], "raw": [], "finish": []},
+        {"output": ["a", "b"], "raw": ["a", "b"], "finish": ["stop", "stop"]},
+        {"raw": [5]},
+        {"finish": []},
+        {"tokens": {"prompt_tokens": "a"}},
+        {"tokens": []},
+        {"error": 5},
+    ],
+)
+def test_a_line_with_values_of_another_kind_is_named(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
+    path.write_text(json.dumps(read_lines(path)[0] | changes) + "\n")
+    with pytest.raises(BadInput, match=r"c\.jsonl:1: "):
+        CandidatesFile(path, IDENTITY)
+
+
+def test_a_row_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+    file = CandidatesFile(tmp_path / "c.jsonl", IDENTITY)
+    file.append([(FIRST, answer("a"))])
+    file.check_rows({FIRST, SECOND})
+    with pytest.raises(BadInput, match="holds row 1/1"):
+        file.check_rows({SECOND})
+
+
+@pytest.mark.parametrize("cost", [{}, {"seconds": "x"}, {"seconds": 1, "prompt_tokens": None}, []])
+def test_a_damaged_manifest_is_named(tmp_path: Path, cost: Any) -> None:
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
+    manifest = json.loads((tmp_path / "c.manifest.json").read_text())
+    (tmp_path / "c.manifest.json").write_text(json.dumps(manifest | {"cost": cost}))
+    with pytest.raises(BadInput, match="not the manifest of a candidates file"):
+        CandidatesFile(path, IDENTITY)
+
+
+def test_extracting_again_never_replaces_a_manifest(tmp_path: Path) -> None:
+    CandidatesFile(tmp_path / "c.jsonl", IDENTITY).append([(FIRST, answer("a"))])
+    before = (tmp_path / "c.manifest.json").read_bytes()
+    with pytest.raises(BadInput, match=r"c\.manifest\.json: is there already"):
+        extract(ExtractConfig([str(tmp_path / "c.jsonl")], str(tmp_path / "c.txt")))
+    assert (tmp_path / "c.manifest.json").read_bytes() == before
 
 
 def test_a_row_that_is_there_is_not_written_again(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mlbench_data.adapter import open_adapter
+from mlbench_data.bad_input import BadInput
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model
 from mlbench_data.sources import default_benchmark
@@ -209,8 +211,27 @@ def test_copies_end_with_the_run_that_is_killed_and_the_same_command_continues(
     kill_when([sys.executable, *asked], lambda: part.exists() and b"\n" in part.read_bytes(), PROJECT_ROOT)
     kept = part.read_bytes()
     run_script(*asked, check=True)
-    assert part.read_bytes().startswith(kept[: kept.rfind(b"\n")])
+    assert set(kept.splitlines()[: kept.count(b"\n")]) <= set(part.read_bytes().splitlines())
     assert len(read_lines(out)) == len(default_benchmark().rows("quarter"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "record", "wrong"),
+    [
+        ({"r": 8}, None, "peft_type is not LORA"),
+        ({"r": 8, "peft_type": "LORA"}, {"finished": True, "identity": {}}, "does not say what was trained"),
+        ({"r": 8, "peft_type": "LORA"}, {"finished": True, "identity": []}, "does not say what was trained"),
+    ],
+)
+def test_an_adapter_that_is_damaged_is_refused(
+    tokenizer_model: Model, tmp_path: Path, settings: object, record: object, wrong: str
+) -> None:
+    (tmp_path / "adapter_model.safetensors").touch()
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    if record:
+        (tmp_path / "training.json").write_text(json.dumps(record))
+    with pytest.raises(BadInput, match=wrong):
+        open_adapter(str(tmp_path), tokenizer_model)
 
 
 def test_an_adapter_changes_the_candidates_and_one_of_another_model_is_refused(

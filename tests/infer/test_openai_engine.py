@@ -11,9 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from infer.config import GenerateConfig, check_config
+from infer.engines.interface import Usage
+from infer.engines.openai_engine import _is_sound, _usage
+from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
 from mlbench_data.sources import default_benchmark
 from tests.helpers import RunScript, error_line, read_lines, skip_or_fail
@@ -187,6 +193,43 @@ def test_what_a_server_lacks_is_done_without(
         assert [values.get("n") for values in proxy.seen].count(None) == 8
     if lacking == "max_tokens":
         assert proxy.seen[-1]["max_completion_tokens"] == 8
+
+
+@pytest.mark.parametrize(
+    ("api", "choice", "sound"),
+    [
+        ("chat", {"message": {"content": "a"}}, True),
+        ("chat", {"message": {"content": None}}, True),
+        ("chat", {"message": {"content": ["a"]}}, False),
+        ("chat", {"message": "a"}, False),
+        ("chat", {"text": "a"}, False),
+        ("completions", {"text": "a"}, True),
+        ("completions", {"text": 5}, False),
+        ("completions", {"message": {"content": "a"}}, False),
+    ],
+)
+def test_a_reply_of_another_kind_is_noticed(api: str, choice: dict[str, Any], sound: bool) -> None:
+    assert _is_sound(replied({"choices": [choice]}), api) is sound
+
+
+@pytest.mark.parametrize("choices", [None, [], "text", 5])
+def test_a_reply_without_choices_is_noticed(choices: Any) -> None:
+    assert not _is_sound(replied({"choices": choices}), "chat")
+
+
+def test_counts_that_are_none_are_left_out() -> None:
+    assert _usage(replied({"usage": {"prompt_tokens": "5", "completion_tokens": 3}})) == Usage(0, 0, 3)
+
+
+def replied(values: Any) -> Any:
+    """JSON as the client's objects hold it."""
+    return json.loads(json.dumps(values), object_hook=lambda item: SimpleNamespace(**item))
+
+
+@pytest.mark.parametrize("base_url", ["http://[::1/v1", "http://localhost:99999/v1", "ftp://a", "localhost"])
+def test_an_address_that_is_none_is_refused(base_url: str) -> None:
+    with pytest.raises(BadInput, match="base_url is"):
+        check_config(GenerateConfig(base_url=base_url, tokenizer="smollm2-135m"))
 
 
 def test_wrong_addresses_and_names_are_one_line(

@@ -54,6 +54,12 @@ def test_values_of_a_list_may_stand_side_by_side(arguments: list[str]) -> None:
     assert parse(Options, "", arguments).splits == ["full", "quarter"]
 
 
+def test_a_text_in_brackets_is_a_text() -> None:
+    """As `--stop [INST]` is."""
+    assert parse(Options, "", ["--splits", "[INST]"]).splits == ["[INST]"]
+    assert parse(Options, "", ["--splits", "[INST]", "a"]).splits == ["[INST]", "a"]
+
+
 def test_numbers_of_a_list_are_numbers_and_may_be_negative() -> None:
     assert parse(Options, "", ["--sizes", "3", "-4", "--seed", "-1"]).sizes == [3, -4]
 
