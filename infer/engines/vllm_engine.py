@@ -206,9 +206,9 @@ def _load(model: Model, settings: VllmSettings) -> Any:
             **({"dtype": "bfloat16"} if on_gpu else on_cpu),
         )
     except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split("[type=")[0].split())[:300]
         raise BadInput(
-            f"{model.location}: vLLM cannot load it ({str(error).strip().splitlines()[0]}); what it printed "
-            "above says why"
+            f"{model.location}: vLLM cannot load it ({reason}); see also what it printed"
         ) from error
 
 

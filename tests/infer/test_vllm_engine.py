@@ -110,6 +110,14 @@ def test_too_many_devices_are_refused(tokenizer_model: Model, run_script: RunScr
     assert "tensor_parallel × pipeline_parallel is 512 and" in error_line(done)
 
 
+def test_what_vllm_refuses_is_said_with_its_reason(vllm: None, run_script: RunScript, tmp_path: Path) -> None:
+    """SmolLM2 has nine heads, which two processes cannot share out."""
+    asked = ["--engine", "vllm", "--tensor_parallel", 2, "--limit", 1, "--out", tmp_path / "c.jsonl"]
+    done = run_script("infer/generate.py", *asked)
+    assert done.returncode == 2
+    assert "attention heads (9)" in done.stderr.splitlines()[-1]
+
+
 def test_rows_of_one_readme_follow_each_other() -> None:
     short, long = [1] * 8, [2] * 20
     asked = [
