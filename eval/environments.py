@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_text
+from mlbench_data.files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,7 @@ def read_environments(path: str | Path | None) -> dict[str, Environment]:
     """The environments of a file by repository names in lower case; none without a file. Raises BadInput."""
     if path is None:
         return {}
-    try:
-        values = yaml.safe_load(read_text(path, "a description of environments"))
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    values = read_yaml(path, "a description of environments")
     if not isinstance(values, dict) or not values:
         raise BadInput(f"{path}: no environments; expected REPOSITORY: {{python, variables, …}}, …")
     return {str(name).lower(): _environment(item, f"{path}: {name}") for name, item in values.items()}

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+import yaml
+
 from mlbench_data.bad_input import BadInput
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +43,18 @@ def read_json(path: str | Path, what: str) -> Any:
         raise BadInput(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {what}") from error
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, endless brackets
         raise BadInput(f"{path}: not sensible JSON ({error}); expected {what}") from error
+
+
+def read_yaml(path: str | Path, what: str) -> Any:
+    """A YAML file that a user named. Raises BadInput."""
+    try:
+        return yaml.safe_load(read_text(path, what))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput(f"{path}:{line}: not YAML ({error.problem}); expected {what}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a control character, a date that is none
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path}: not YAML ({reason}); expected {what}") from error
 
 
 def read_jsonl(path: str | Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -5,11 +5,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from mlbench_data.bad_input import BadInput
 from mlbench_data.embedded import embedded_model_folder
-from mlbench_data.files import PROJECT_ROOT, read_json, read_text, sha256_of, sha256_of_file
+from mlbench_data.files import PROJECT_ROOT, read_json, read_yaml, sha256_of, sha256_of_file
 
 MODELS = PROJECT_ROOT / "configs" / "models"
 
@@ -104,10 +102,7 @@ def _shape(card: Path, values: Any) -> Shape:
 
 
 def _mapping(card: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(read_text(card, "a model description"))
-    except yaml.YAMLError as error:
-        raise BadInput(f"{card}: not a YAML mapping ({str(error).splitlines()[0]})") from error
+    values = read_yaml(card, "a model description")
     if not isinstance(values, dict):
         raise BadInput(f"{card}: not a YAML mapping; expected keys such as hub_id and format")
     return values

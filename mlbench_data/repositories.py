@@ -5,10 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_text
+from mlbench_data.files import read_yaml
 
 PAPERS_REPOSITORIES = Path(__file__).resolve().parent / "repositories.yaml"
 
@@ -41,10 +39,7 @@ def read_repositories(extra: str | Path | None = None) -> Repositories:
 
 
 def _read(path: Path) -> Repositories:
-    try:
-        values = yaml.safe_load(read_text(path, "a description of repositories"))
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    values = read_yaml(path, "a description of repositories")
     if not isinstance(values, dict) or not values:
         raise BadInput(f"{path}: no repositories; expected NAME: {{url, commit, domain, role}}, …")
     return {str(name).lower(): _repository(str(name), item, path) for name, item in values.items()}

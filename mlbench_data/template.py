@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from jinja2 import TemplateError
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_text, sha256_of
+from mlbench_data.files import read_yaml, sha256_of
 
 DEFAULT_TEMPLATE = Path(__file__).resolve().parent / "templates" / "default.yaml"
 
@@ -39,10 +38,7 @@ class Template:
 def read_template(path: str | Path | None) -> Template:
     """A template file, the project's own by default. Raises BadInput naming file and key."""
     path = path or DEFAULT_TEMPLATE
-    try:
-        values = yaml.safe_load(read_text(path, "a prompt template (YAML with system and user)"))
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    values = read_yaml(path, "a prompt template (YAML with system and user)")
     if not isinstance(values, dict) or set(values) != {"system", "user"}:
         raise BadInput(f"{path}: a prompt template has the keys system and user, and no others")
     template = Template(str(values["system"] or "").strip(), str(values["user"]).strip())

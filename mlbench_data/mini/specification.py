@@ -5,10 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_text
+from mlbench_data.files import read_yaml
 from mlbench_data.rows import BASH, PYTHON
 
 MINI = Path(__file__).resolve().parent
@@ -82,11 +80,7 @@ def read_specification(folder: Path = SPECIFICATION) -> list[Repository]:
 
 
 def _repository(path: Path) -> Repository:
-    try:
-        values = yaml.safe_load(read_text(path, "a MiniBench specification"))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise BadInput(f"{path}:{line}: not YAML ({error.problem})") from error
+    values = read_yaml(path, "a MiniBench specification")
     _check_keys(values, Repository, f"{path}", optional={"name"})
     tasks = [
         _task(task, f"{path}: task {number}") for number, task in enumerate(values.pop("tasks"), start=1)

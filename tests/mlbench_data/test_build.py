@@ -174,7 +174,7 @@ def test_readme_lengths_are_printed_for_a_tokenizer(
             ["--source", "{rows}", "--splits", "id_train"],
             "has none of the splits id_train; it has full, quarter",
         ),
-        (["--repositories", "{broken}"], "broken.jsonl: not YAML ("),
+        (["--repositories", "{broken}"], "broken.jsonl:2: not YAML ("),
         (["--splits", "full", "quater"], "no split 'quater'; did you mean quarter?"),
         (["--tokenizer", "smollm2-135n"], "unknown model 'smollm2-135n': did you mean smollm2-135m?"),
         (["--sorce", "mini"], "unknown option 'sorce'; did you mean source?"),

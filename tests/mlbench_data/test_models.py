@@ -111,11 +111,15 @@ def test_a_wrong_description_names_file_and_key(card: Path, change: dict[str, An
     assert str(refused.value).startswith(f"{card}: {error}")
 
 
-@pytest.mark.parametrize("text", ["", "just text", "hub_id: [a"])
-def test_a_description_that_is_no_mapping_names_the_file(card: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("", ": not a YAML mapping"), ("just text", ": not a YAML mapping"), ("hub_id: [a", ":1: not YAML")],
+)
+def test_a_description_that_is_no_mapping_names_the_file(card: Path, text: str, error: str) -> None:
     card.write_text(text)
-    with pytest.raises(BadInput, match=r"mine\.yaml: not a YAML mapping"):
+    with pytest.raises(BadInput) as refused:
         resolve_model("mine")
+    assert str(refused.value).startswith(f"{card}{error}")
 
 
 def test_an_unknown_name_says_the_nearest() -> None:

@@ -62,7 +62,7 @@ def test_a_wrong_template_is_named(tmp_path: Path, text: str, error: str) -> Non
     with pytest.raises(BadInput) as refused:
         read_template(path)
     message = str(refused.value)
-    assert message.startswith(f"{path}: ")
+    assert message.startswith(f"{path}:")
     assert error in message
     assert "\n" not in message
 
