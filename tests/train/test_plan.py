@@ -63,7 +63,9 @@ def test_a_run_of_the_paper_fits_on_one_gpu(path: Path, hub_model: Model, tmp_pa
     assert card.shape is not None
     shape = LlamaConfig(**dataclasses.asdict(card.shape))
     shape.save_pretrained(hub_model.location)
-    config = config_of(path, "--benchmark", "mini", "--max_rows", "96", "--output_dir", str(tmp_path / "out"))
+    config = config_of(
+        path, "--benchmark", "mini", "--max_rows", "256", "--output_dir", str(tmp_path / "out")
+    )
     model = dataclasses.replace(hub_model, context=card.context, lora_targets=card.lora_targets)
     plan = planned(config, model)
     assert plan.steps >= 2
