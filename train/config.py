@@ -43,7 +43,7 @@ class TrainConfig:
     """Most rows a device in one forward pass."""
     group_size: int = 2
     """Most rows of one forward pass that share a prefix: the more, the faster, and the less mixed a step is.
-    A quarter of its rows costs no loss against shuffled rows, half of them did (README)."""
+    In task 3 a quarter of its rows cost no loss against shuffled rows, half did (README)."""
     pack_tokens: int = 16384
     """Most tokens computed in one forward pass (a longer row goes alone): lower it if memory runs out."""
     prefix_sharing: bool = True

@@ -67,7 +67,6 @@ class ForkServer:
         said = ours.recv(MOST_BYTES)
         if not said:
             raise OSError(f"the fork server of {python} ended with {self._process.wait()}")
-        self.imported: list[str] = json.loads(said)
 
     @property
     def is_alive(self) -> bool:
