@@ -99,8 +99,12 @@ class CandidatesFile:
                     values = _line(key, answer)
                     self._note(file.tell(), values)
                     file.write(_encoded(values))
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError as error:
+                error.filename = str(self.path)
+                raise
         if time.monotonic() - self._saved > SECONDS_BETWEEN_MANIFESTS:
             self._write_manifest({"finished": False})
 

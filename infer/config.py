@@ -79,7 +79,7 @@ class GenerateConfig:
     """Engine openai: dollars for a million prompt tokens and a million generated ones, for the cost."""
     out: str | None = None
     """The candidates file, with {adapter} where there are several adapters;
-    runs/candidates/MODEL[-ADAPTER]-taskT-SPLIT.jsonl if not given."""
+    runs/candidates/MODEL[-ADAPTER][-ENGINE]-taskT-SPLIT.jsonl if not given."""
     dry_run: bool = False
     """Show the first prompt, the tokens and what would be cut; load no model, write nothing."""
     trust_remote_code: bool = False
@@ -140,7 +140,8 @@ def out_path(config: GenerateConfig, adapter: str | None) -> Path:
     name = Path(adapter).resolve().name if adapter else None
     if config.out is not None:
         return Path(config.out.replace("{adapter}", name or PLAIN))
-    parts: list[Any] = [Path(config.model).name, name, f"task{config.task}", config.split]
+    engine = None if config.engine == "auto" else config.engine
+    parts: list[Any] = [Path(config.model).name, name, engine, f"task{config.task}", config.split]
     parts += ["some" if config.rows else None, f"limit{config.limit}" if config.limit else None]
     parts += [None if config.shard == "0/1" else f"shard{config.shard.replace('/', 'of')}"]
     return Path("runs/candidates") / f"{'-'.join(part for part in parts if part)}.jsonl"

@@ -5,13 +5,14 @@ python infer/generate.py --task 3
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from infer.candidates import CandidatesFile
 from infer.config import PLAIN, GenerateConfig, check_config, out_path, sampling_of
 from infer.engines.interface import Engine, Sampling, requests_of
-from infer.parallel import run_parallel
+from infer.parallel import check_copies, run_parallel
 from infer.plan import print_plan
 from infer.selection import rows_of_shard, selected
 from mlbench_data.adapter import Adapter, open_adapter
@@ -46,19 +47,25 @@ def main(config: GenerateConfig) -> int:
         print_plan(asked.prompts, asked.builder.tokenizer, sampling_of(config), asked.model.context)
         return 0
     if config.data_parallel > 1:
-        return run_parallel(config, len(asked.prompts))
+        check_copies(config.data_parallel, len(asked.prompts))
     files = {name: open_file(config, asked, name, adapter) for name, adapter in adapters.items()}
-    engine: Engine | None = None
-    for name, adapter in adapters.items():
-        file = files[name]
-        if len(file.done) < len(asked.prompts):
-            put_on = [item for item in adapters.values() if item]
-            engine = engine or load_engine(engine_for(config), config, asked, put_on)
-            engine.use(adapter)
-            sample_all(engine, asked.prompts, sampling_of(config), file)
-        if not file.finished:
-            file.finish([prompt.row.key for prompt in asked.prompts], record_of(config, asked.prompts, file))
-        report(file, config.n)
+    if config.data_parallel > 1 and not all(file.finished for file in files.values()):
+        return run_parallel(config, list(files.values()))
+    with ExitStack() as at_the_end:
+        engine: Engine | None = None
+        for name, adapter in adapters.items():
+            file = files[name]
+            if len(file.done) < len(asked.prompts):
+                if engine is None:
+                    put_on = [item for item in adapters.values() if item]
+                    engine = load_engine(engine_for(config), config, asked, put_on)
+                    at_the_end.callback(engine.close)
+                engine.use(adapter)
+                sample_all(engine, asked.prompts, sampling_of(config), file)
+            if not file.finished:
+                keys = [prompt.row.key for prompt in asked.prompts]
+                file.finish(keys, record_of(config, asked.prompts, file))
+            report(file, config.n)
     return 1 if any(file.failed for file in files.values()) else 0
 
 
@@ -128,7 +135,7 @@ def sample_all(engine: Engine, prompts: list[Prompt], sampling: Sampling, file: 
     print(
         f"sampled {len(prompts) - len(done) - len(file.failed)} rows with {engine.name} in "
         f"{time.monotonic() - started:.1f} s, {speed()}; all rows: {cost['prompt_tokens']:,} prompt tokens, "
-        f"{cost['cached_prompt_tokens']:,} of them from a cache, {cost['generated_tokens']:,} generated"
+        f"{cost['computed_prompt_tokens']:,} of them computed, {cost['generated_tokens']:,} generated"
     )
 
 

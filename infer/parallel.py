@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from infer.candidates import CandidatesFile, manifest_of
 from infer.config import PLAIN, GenerateConfig, out_path
 from infer.join import join
 from infer.selection import shard_of
@@ -19,13 +20,25 @@ from mlbench_data.files import PROJECT_ROOT, make_folder
 from mlbench_data.processes import end_with_parent
 
 
-def run_parallel(config: GenerateConfig, rows: int) -> int:
-    """Samples every shard in a process of its own and joins them; 1 if rows have failed.
+def check_copies(copies: int, rows: int) -> None:
+    """Raises BadInput if a copy would have no row, no GPU or no core."""
+    if copies > rows:
+        raise BadInput(f"data_parallel is {copies} and there are {rows} rows; use fewer copies")
+    devices(copies)
 
-    Shards that are there already are continued. Raises BadInput, and JobFailed if a process was killed.
+
+def run_parallel(config: GenerateConfig, files: list[CandidatesFile]) -> int:
+    """Samples every shard in a process of its own and joins them into the files; 1 if rows have failed.
+
+    Shards that are there already are continued, and are gone once they are joined. Raises BadInput, and
+    JobFailed if a process was killed.
     """
-    if config.data_parallel > rows:
-        raise BadInput(f"data_parallel is {config.data_parallel} and there are {rows} rows; use fewer copies")
+    for file in files:
+        if file.done and not file.finished:
+            raise BadInput(
+                f"{file.path}: holds {len(file.done)} rows that one process has sampled; continue without "
+                "data_parallel, or give another --out"
+            )
     places = devices(config.data_parallel)
     shards = shards_of(config)
     signal.signal(
@@ -51,7 +64,11 @@ def run_parallel(config: GenerateConfig, rows: int) -> int:
     for name in config.adapter or [PLAIN]:
         adapter = None if name == PLAIN else name
         out = out_path(config, adapter)
-        rows = join([out_path(shard, adapter) for shard in shards], out, config.shard)
+        parts = [out_path(shard, adapter) for shard in shards]
+        rows = join(parts, out, config.shard)
+        for part in parts:
+            part.unlink()
+            manifest_of(part).unlink()
         print(f"{rows} rows × {config.n} candidates in {out}")
     return 0
 

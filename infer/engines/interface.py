@@ -134,3 +134,7 @@ class Engine(Protocol):
     ) -> Iterator[list[Answer]]:
         """Answers to the requests whose index is not in `done`, some at a time, in any order."""
         ...
+
+    def close(self) -> None:
+        """Ends what it has started: processes, connections."""
+        ...

@@ -66,6 +66,10 @@ class OpenaiEngine:
         if adapter is not None:
             raise BadInput("engine openai takes no --adapter; give the name it is served under as --model")
 
+    def close(self) -> None:
+        """Ends the connections."""
+        self.client.close()
+
     def sample(
         self, requests: list[Request], done: Collection[int], sampling: Sampling
     ) -> Iterator[list[Answer]]:

@@ -67,6 +67,9 @@ class TransformersEngine:
                 yield [answered(*one) for one in found if one[0] not in done]
         self.kept.clear()
 
+    def close(self) -> None:
+        """There is nothing to end."""
+
     def batches(self, requests: list[Request], sampling: Sampling) -> list[list[int]]:
         """Requests of one README together, beside those of similar length; at most `batch_tokens` tokens of
         cache in a batch, in which each README counts once.

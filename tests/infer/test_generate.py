@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from infer.candidates import manifest_of
 from mlbench_data.adapter import open_adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import PROJECT_ROOT
@@ -197,9 +198,25 @@ def test_copies_in_parallel_answer_every_row_once(
     manifest = json.loads((tmp_path / "all.manifest.json").read_text())
     assert manifest["identity"]["shard"] == "0/1"
     before = out.read_bytes()
-    again = run_script(*arguments(tokenizer_model, out, "--split", "quarter"), check=True)
-    assert "sampled" not in again.stdout
-    assert out.read_bytes() == before
+    for more in ([], ["--data_parallel", 2]):
+        again = run_script(*arguments(tokenizer_model, out, "--split", "quarter", *more), check=True)
+        assert "sampled" not in again.stdout
+        assert out.read_bytes() == before
+
+
+def test_copies_do_not_sample_for_a_file_that_holds_something_else(
+    sampled: Path, tokenizer_model: Model, run_script: RunScript, tmp_path: Path
+) -> None:
+    """What is wrong with the output is said before an hour of sampling, not after it."""
+    out = tmp_path / "begun.jsonl"
+    out.write_bytes(b"".join(sampled.read_bytes().splitlines(keepends=True)[:3]))
+    manifest = json.loads(manifest_of(sampled).read_text())
+    manifest_of(out).write_text(json.dumps({**manifest, "finished": False}))
+    done = run_script(*arguments(tokenizer_model, out, "--data_parallel", 2))
+    assert "holds 3 rows that one process has sampled" in error_line(done)
+    done = run_script(*arguments(tokenizer_model, out, "--data_parallel", 2, "--seed", 9))
+    assert "made with other seed" in error_line(done)
+    assert not list(tmp_path.glob("*part*"))
 
 
 def test_copies_end_with_the_run_that_is_killed_and_the_same_command_continues(
@@ -211,7 +228,8 @@ def test_copies_end_with_the_run_that_is_killed_and_the_same_command_continues(
     kill_when([sys.executable, *asked], lambda: part.exists() and b"\n" in part.read_bytes(), PROJECT_ROOT)
     kept = part.read_bytes()
     run_script(*asked, check=True)
-    assert set(kept.splitlines()[: kept.count(b"\n")]) <= set(part.read_bytes().splitlines())
+    assert set(kept.splitlines()[: kept.count(b"\n")]) <= set(out.read_bytes().splitlines())
+    assert not part.exists()
     assert len(read_lines(out)) == len(default_benchmark().rows("quarter"))
 
 

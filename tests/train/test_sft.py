@@ -133,7 +133,7 @@ def test_dry_run_plans_and_writes_nothing(
     out = tmp_path / "planned"
     done = run_script(*arguments(tokenizer_model, out, "--dry_run"), check=True)
     assert "248 for training, 8 for evaluation loss" in done.stdout
-    assert "34 of 1 packs" in done.stdout
+    assert "32 of 1 packs" in done.stdout
     assert not out.exists()
 
 
@@ -151,7 +151,7 @@ def test_dry_run_plans_and_writes_nothing(
         (["--wandb"], "the package wandb is not installed"),
         (["--batch_size", "0"], "batch_size is 0"),
         (["--output_dir", "/proc/nowhere"], "cannot write there"),
-        (["--prompt_template", "README.md"], "README.md: "),
+        (["--prompt_template", "README.md"], "README.md:3: not YAML"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
