@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eval.candidates import Candidates
 from eval.checks import Check, Mode, check_both
-from eval.errors import error_class
+from eval.errors import error_of
 from eval.execution import Runner, run_all
 from eval.grading import grade
 from eval.results import Result, append_results, resume_results, tailed, write_results
@@ -70,6 +70,7 @@ class Evaluation:
             exit_code=outcome.exit_code if outcome else None,
         )
         stderr = outcome.stderr if outcome else ""
+        error = error_of(slot.row, status, slot.code, check.missing, stderr)
         return Result(
             github_id=slot.row.github_id,
             id=slot.row.id,
@@ -77,7 +78,7 @@ class Evaluation:
             repository=slot.row.repository,
             status=status,
             stage=stage,
-            error_class=error_class(slot.row, status, slot.code, check.missing, stderr),
+            error_class=error.kind if error else None,
             type_ok=check.type_ok,
             parameters_ok=check.parameters_ok,
             checks=slot.checks,
@@ -90,6 +91,7 @@ class Evaluation:
             stderr=stderr,
             detail=outcome.detail if outcome else slot.reason,
             identity=slot.identity,
+            evidence=error.evidence if error else "",
         )
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.checks import MODES, Mode
 from eval.comparison import Comparison, compare
-from eval.errors import error_class
+from eval.errors import error_of
 from eval.grading import STATUSES, Status, grade
 from eval.results import Result, read_results
 from eval.summary import passes_of, summarise
@@ -174,13 +174,15 @@ def regrade(rows: list[Row], results: list[Result], mode: Mode, *, executed: boo
         status, stage = grade(
             result.code, check, mode, execute=executed, ending=result.ending, exit_code=result.exit_code
         )
+        error = error_of(by_key[result.key], status, result.code, check.missing, result.stderr)
         yield replace(
             result,
             status=status,
             stage=stage,
             type_ok=check.type_ok,
             parameters_ok=check.parameters_ok,
-            error_class=error_class(by_key[result.key], status, result.code, check.missing, result.stderr),
+            error_class=error.kind if error else None,
+            evidence=error.evidence if error else "",
         )
 
 

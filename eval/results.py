@@ -25,7 +25,7 @@ class Result:
 
     `type_ok` and `parameters_ok` are under the evaluation's mode, `checks` holds both modes. What follows
     `ending` is None or empty for a candidate that was not run. `identity` is the hash of everything that
-    decides the outcome of a run; equal identities share one run.
+    decides the outcome of a run; equal identities share one run. `evidence` is what the error class rests on.
     """
 
     github_id: int
@@ -47,6 +47,7 @@ class Result:
     stderr: str
     detail: str
     identity: str | None
+    evidence: str = ""
 
     @property
     def key(self) -> RowKey:
