@@ -1,6 +1,6 @@
 """Reading a candidates file against the rows it is for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from mlbench_data.rows import Row, RowKey
 class Candidates:
     """The answers to evaluate: for each row exactly `n`, None where the file has none.
 
-    `n` is the most outputs that any row has; `reasons` says why a row could not be sampled, if the file does.
+    `n` is how many were asked for, or the most outputs that any row has, whichever is more. `reasons` says
+    why a row could not be sampled, and `sampled` how the others were, if that is known.
     """
 
     n: int
     by_row: dict[RowKey, list[str | None]]
     reasons: dict[RowKey, str]
+    sampled: dict[str, Any] = field(default_factory=dict)
 
 
 def gold_candidates(rows: list[Row]) -> Candidates:
@@ -37,7 +39,7 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     lines: dict[RowKey, int] = {}
     outputs: dict[RowKey, list[str]] = {}
     reasons: dict[RowKey, str] = {}
-    _check_manifest(Path(path), benchmark_sha256)
+    sampled = _read_manifest(Path(path), benchmark_sha256)
     for number, values in read_jsonl(path, what):
         where = f"{path}:{number}"
         key = _key(values, where, what)
@@ -58,11 +60,13 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     n = max(map(len, outputs.values()), default=0)
     if n == 0:
         raise BadInput(f"{path}: no answer in the whole file; expected {what}")
+    asked = sampled.get("n")
+    n = max(n, asked) if type(asked) is int else n
     by_row: dict[RowKey, list[str | None]] = {}
     for row in rows:
         given = outputs.get(row.key, [])
         by_row[row.key] = [*given, *[None] * (n - len(given))]
-    return Candidates(n, by_row, reasons)
+    return Candidates(n, by_row, reasons, sampled)
 
 
 def _key(values: dict[str, Any], where: str, what: str) -> RowKey:
@@ -93,14 +97,18 @@ def _found(values: dict[str, Any], name: str) -> str:
     return type(values[name]).__name__ if name in values else "missing"
 
 
-def _check_manifest(path: Path, benchmark_sha256: str | None) -> None:
+def _read_manifest(path: Path, benchmark_sha256: str | None) -> dict[str, Any]:
+    """How the candidates were sampled, as the manifest beside them says; empty if there is none."""
     beside = path.with_suffix(".manifest.json")
-    if benchmark_sha256 is None or not beside.exists():
-        return
+    if not beside.exists():
+        return {}
     manifest = read_json(beside, "the manifest of a candidates file")
-    made_for = manifest.get("benchmark_sha256") if isinstance(manifest, dict) else None
-    if made_for is not None and made_for != benchmark_sha256:
+    values = manifest if isinstance(manifest, dict) else {}
+    made_for = values.get("benchmark_sha256")
+    if benchmark_sha256 is not None and made_for not in (None, benchmark_sha256):
         raise BadInput(
             f"{path}: made for another benchmark (its manifest says {str(made_for)[:12]}, this one is "
             f"{benchmark_sha256[:12]}); give --benchmark the one it was sampled from"
         )
+    sampled = values.get("identity")
+    return sampled if isinstance(sampled, dict) else {}

@@ -3,6 +3,8 @@
 python eval/report.py runs/results/A runs/results/B --out report.html
 """
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -13,8 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.checks import MODES, Mode
 from eval.comparison import Comparison, compare
+from eval.differences import Piece, differences
 from eval.errors import error_of
 from eval.grading import STATUSES, Status, grade
+from eval.paper import paper_scores
 from eval.results import Result, read_results
 from eval.summary import passes_of, summarise
 from eval.table import points, share
@@ -43,11 +47,14 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """One folder of results, graded again under both modes. `mode` is the one it was run with."""
+    """One folder of results, graded again under both modes. `mode` is the one it was run with, `sampled` says
+    how its candidates were made, if that is known.
+    """
 
     name: str
     mode: Mode
     executed: bool
+    sampled: str
     seconds: float
     rows: list[Row]
     results: dict[Mode, list[Result]]
@@ -79,6 +86,7 @@ def write_report(runs: list[Run], out: Path) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     ).get_template("report_page.html.jinja")
+    script = Path(__file__).with_name("report_page.js").read_text(encoding="utf-8")
     try:
         write_text(
             out,
@@ -90,6 +98,9 @@ def write_report(runs: list[Run], out: Path) -> None:
                 statuses=STATUSES,
                 error_classes=ERROR_CLASSES,
                 rows=list(_rows(runs)),
+                paper=paper_scores(),
+                script=script,
+                script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
                 share=share,
             ),
         )
@@ -125,12 +136,21 @@ def read_run(folder: Path) -> Run:
         name=folder.resolve().name,
         mode=mode,
         executed=executed,
+        sampled=_sampled(summary.get("sampled")),
         seconds=seconds,
         rows=rows,
         results=graded,
         summaries={mode: summarise(rows, graded[mode], mode, executed=executed) for mode in MODES},
         ceilings={mode: summarise(rows, keys[mode], mode, executed=executed) for mode in MODES},
     )
+
+
+def _sampled(identity: Any) -> str:
+    """How candidates were made, in a line; empty if the file did not say."""
+    if not isinstance(identity, dict):
+        return ""
+    words = ("model", "engine", "task", "n", "temperature", "top_p", "max_new_tokens")
+    return ", ".join(f"{name} {identity[name]}" for name in words if identity.get(name) is not None)
 
 
 @dataclass(frozen=True)
@@ -188,13 +208,16 @@ def regrade(rows: list[Row], results: list[Result], mode: Mode, *, executed: boo
 
 @dataclass(frozen=True)
 class Answer:
-    """Equal candidates of one run to one row. `numbers` count from 1; `other_status` is the other mode's."""
+    """Equal candidates of one run to one row. `numbers` count from 1; `other_status` is the other mode's;
+    `pieces` are the answer's text and what it lacks of the key's.
+    """
 
     run: int
     numbers: list[int]
     result: Result
     other_status: Status
     missing: dict[str, str]
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True)
@@ -222,7 +245,9 @@ def _rows(runs: list[Run]) -> Iterator[RowAnswers]:
             for (_, _, status), group in same.items():
                 missing = {name: required[name] for name in group[0].checks[run.mode].missing}
                 numbers = [result.candidate + 1 for result in group]
-                answers.setdefault(key, []).append(Answer(position, numbers, group[0], status, missing))
+                pieces = differences(rows[key].output, group[0].code or "")
+                answer = Answer(position, numbers, group[0], status, missing, pieces)
+                answers.setdefault(key, []).append(answer)
     for key, row in rows.items():
         yield RowAnswers(row, row.parameters(), answers[key])
 

@@ -108,6 +108,7 @@ def main(config: EvalConfig) -> int:
         **summarise(rows, results, config.mode, executed=config.execute),
         **_ceiling(rows, key_results, config),
         "gold": config.gold,
+        "sampled": candidates.sampled,
         "sandbox": runner.sandbox.describe() if runner else None,
         "limits": asdict(runner.limits) if runner else None,
         "config": resolved(config),

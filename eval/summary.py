@@ -32,7 +32,6 @@ def summarise(rows: list[Row], results: list[Result], mode: Mode, *, executed: b
         "passed_by_timeout": sum(result.passed and result.ending == "timed_out" for result in results),
         "missing_candidates": sum(result.stage == "missing" for result in results),
         "lower_bound": any(result.status == "infrastructure" for result in results),
-        "error_classes": _counts((result.error_class for result in results), ("E1", "E2", "E3", "E4")),
         "repositories": sorted({row.repository for row in rows}),
         "per_repository": {
             name: {"github_id": github_ids[name], **numbers} for name, numbers in per_repository.items()
@@ -72,6 +71,7 @@ def _numbers(rows: list[Row], results: list[Result], mode: Mode) -> dict[str, An
         "rows": len(rows),
         "candidates": len(results),
         "status": _counts((result.status for result in results), STATUSES),
+        "error_classes": _counts((result.error_class for result in results), ("E1", "E2", "E3", "E4")),
         "checks": {
             "type_ok": sum(result.type_ok for result in results),
             "parameters_ok": sum(result.parameters_ok for result in results),

@@ -119,28 +119,73 @@ def test_the_page_needs_nothing_else_and_runs_nothing_that_a_model_wrote(results
 
 
 def _compared(results: Path) -> str:
+    return _compared_file(results).read_text()
+
+
+def _compared_file(results: Path) -> Path:
     out = results.parent / "report.html"
     assert main(ReportConfig(results=[str(results), str(results)], out=str(out))) == 0
-    return out.read_text()
+    return out
 
 
-def test_the_page_works_in_a_browser(results: Path, tmp_path: Path) -> None:
-    """Its script runs, counts the rows, and asks for nothing over the network."""
+def in_a_browser(page: Path, scratch: Path) -> str:
+    """The page as it is once its script has run."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         skip_or_fail("no Chromium")
-        return
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     flags += [
         "--disable-background-networking",
         "--disable-component-update",
-        f"--user-data-dir={tmp_path}/b",
+        f"--user-data-dir={scratch}/b",
     ]
-    page = (results / "report.html").resolve().as_uri()
-    done = subprocess.run(
-        [browser, *flags, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert '<span id="shown">3 of 3 rows</span>' in done.stdout
+    command = [str(browser), *flags, "--dump-dom", page.resolve().as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_the_page_works_in_a_browser(results: Path, tmp_path: Path) -> None:
+    """Its script runs, counts the rows, and asks for nothing over the network."""
+    assert '<span id="shown">3 of 3 rows</span>' in in_a_browser(results / "report.html", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "<script>document.title = 'owned'</script>",
+        "<img src=x onerror=\"document.title = 'owned'\">",
+        '"><svg onload="document.title = \'owned\'">',
+        "</pre></script><body onpageshow=\"document.title = 'owned'\">",
+        "{{ 7 * 7 }}<iframe srcdoc=\"<script>parent.document.title = 'owned'</script>\"></iframe>",
+    ],
+)
+def test_nothing_that_a_model_wrote_runs_in_the_readers_browser(
+    results: Path, tmp_path: Path, attack: str
+) -> None:
+    """In candidates, in what they print, in instructions: all of it is text."""
+    for name in ("results.jsonl", "rows.jsonl"):
+        lines = [json.loads(line) for line in (results / name).read_text().splitlines()]
+        for line in lines:
+            for field in {"code", "stderr", "stdout", "instruction", "oracle"} & line.keys():
+                if line[field]:
+                    line[field] = attack + line[field]
+        (results / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = in_a_browser(_compared_file(results), tmp_path)
+    assert "<title>owned" not in page
+    assert "owned" in page
+    assert "7 * 7" in page or "{{" not in attack
+    assert " of 3 rows</span>" in page
+
+
+def test_a_script_that_got_into_the_page_would_not_run(results: Path, tmp_path: Path) -> None:
+    """The second wall: the page's policy allows its own script only, by its hash."""
+    path = results / "report.html"
+    owned = "<script>document.title = 'owned'</script>"
+    text = path.read_text()
+    path.write_text(text.replace("<main>", f"{owned}<main>"))
+    assert "<title>owned" not in in_a_browser(path, tmp_path)
+    without = text[: text.index("<meta http-equiv")] + text[text.index("<meta name=") :]
+    path.write_text(without.replace("<main>", f"{owned}<main>"))
+    assert "<title>owned" in in_a_browser(path, tmp_path), "the attack itself does not work"
 
 
 def test_folders_are_named_without_a_flag() -> None:
