@@ -81,6 +81,8 @@ class EvalConfig:
     """Wall-clock seconds for one candidate."""
     memory: str = "2GiB"
     """Memory for one candidate with all its processes, such as 512MiB or 2GiB."""
+    cores: float = 1.0
+    """Processor cores for one candidate with all its processes, where control groups can limit them."""
     workers: int = len(os.sched_getaffinity(0))
     """How many candidates run at a time. Default: the number of processors."""
     allow_unsandboxed: bool = False
@@ -162,7 +164,9 @@ def _runner(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) ->
         raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds")
     if config.workers < 1:
         raise BadInput(f"--workers {config.workers}: must be at least 1")
-    limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory))
+    if config.cores <= 0:
+        raise BadInput(f"--cores {config.cores:g}: must be more than 0")
+    limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory), cores=config.cores)
     environments = read_environments(config.environments)
     sandbox = _sandbox(config)
     return Runner(

@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -47,6 +48,8 @@ _SETTINGS = ("alternatives", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d
 """All of /etc that programs see, beside a made-up passwd, group and hosts."""
 
 _INSIDE = Path("/sandbox")
+_SCRATCH = ("/dev/shm", str(_INSIDE))
+"""The only places that programs can write to."""
 _HOME, _TEMPORARY = _INSIDE / "home", _INSIDE / "tmp"
 _BINARIES = Path("/answer/bin")
 _EXISTING = (Path("/"), Path("/tmp"))
@@ -114,7 +117,8 @@ class Bubblewrap:
             "files": "private copy of the repository; system and interpreter read-only",
             "memory": f"cgroup v{groups.version}" if groups else "RLIMIT_AS and resident memory looked at",
             "processes": f"cgroup v{groups.version}" if groups else "RLIMIT_NPROC",
-            "disk": "tmpfs of bounded size, and as much again for /dev/shm",
+            "cores": f"cgroup v{groups.version}" if groups and groups.cpu else "not limited",
+            "disk": "tmpfs of bounded size, and as much again for /dev/shm; files are counted",
             "imported before": " ".join(self._preload),
         }
 
@@ -222,7 +226,7 @@ class Bubblewrap:
             )
             process.stdout, process.stderr = stdout, stderr
             info_end.close()
-            first = _first_process(info.read())
+            pid, first = _first_process(info.read())
             if fork and first is not None:
                 try:
                     fork.into(first, group.tasks if group else (), stdout_end, stderr_end)
@@ -230,6 +234,8 @@ class Bubblewrap:
                     _end(process, first)
                     raise
         meter: Meter = group or ProcessTree(process.pid, limits.memory)
+        if pid is not None:
+            meter = FileCount(meter, pid, limits.files)
         return Running(process, report, meter, partial(_end, process, first), False, fork is not None)
 
     @contextmanager
@@ -237,7 +243,8 @@ class Bubblewrap:
         if self._control_groups is None:
             yield None
             return
-        group = self._control_groups.make(limits.memory, limits.processes + _KEEPERS + forked)
+        tasks = limits.processes + _KEEPERS + forked
+        group = self._control_groups.make(limits.memory, tasks, limits.cores)
         try:
             yield group
         finally:
@@ -267,7 +274,7 @@ class Bubblewrap:
         for name in _SETTINGS:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
-        for scratch in ("/dev/shm", str(_INSIDE)):
+        for scratch in _SCRATCH:
             options += ["--size", str(disk), "--perms", "1777", "--tmpfs", scratch]
         options += ["--perms", "1777", "--dir", str(_TEMPORARY)]
         return [*options, "--symlink", str(_TEMPORARY.relative_to("/")), "/tmp"]
@@ -369,14 +376,53 @@ def _parents(path: Path) -> list[str]:
     return [option for folder in folders for option in ("--perms", "0755", "--dir", str(folder))]
 
 
-def _first_process(info: bytes) -> int | None:
-    """A pidfd of the sandbox's process 1, whose end is the end of all others; None if there is no sandbox."""
+@dataclass(frozen=True)
+class FileCount:
+    """A Meter that also counts the files in a sandbox, from outside: no option of bwrap bounds them, and each
+    takes memory of the kernel that only some kernels add to the program's.
+    """
+
+    meter: Meter
+    first: int
+    most: int
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        return self.meter.interval
+
+    def exceeded(self) -> bool:
+        """Whether the program has too much memory or too many files."""
+        return self.meter.exceeded() or self._files() > self.most
+
+    def peak(self) -> int | None:
+        """The most memory it had, in bytes."""
+        return self.meter.peak()
+
+    def follow(self, pid: int) -> None:
+        """Counts another process's memory; its files are in the same place."""
+        self.meter.follow(pid)
+
+    def _files(self) -> int:
+        count = 0
+        for place in _SCRATCH:
+            try:
+                found = os.statvfs(f"/proc/{self.first}/root{place}")
+            except OSError:  # it has ended
+                return 0
+            count += found.f_files - found.f_ffree
+        return count
+
+
+def _first_process(info: bytes) -> tuple[int | None, int | None]:
+    """The sandbox's process 1, whose end is that of all others, and a pidfd of it; None without a sandbox."""
     if not info:
-        return None
+        return None, None
+    pid = json.loads(info)["child-pid"]
     try:
-        return os.pidfd_open(json.loads(info)["child-pid"])
+        return pid, os.pidfd_open(pid)
     except ProcessLookupError:
-        return None
+        return None, None
 
 
 def _end(process: "subprocess.Popen[bytes]", first: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Control groups: memory and process limits that the kernel keeps, where this user may set them."""
+"""Control groups: limits of memory, processes and cores, kept by the kernel where this user may set them."""
 
 import itertools
 import os
@@ -8,24 +8,30 @@ from pathlib import Path
 
 _SERIAL = itertools.count()
 _NAME = "mlbench-{pid}-{serial}"
+_PERIOD = 100_000
+"""Microseconds over which the use of cores is counted; the kernel's own default."""
 
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """Where groups can be made: the parent folders for memory and for processes (one and the same in v2)."""
+    """Where groups can be made: the parent folders for memory, processes and cores (one and the same in v2);
+    None for cores where those cannot be limited.
+    """
 
     version: int
     memory: Path
     processes: Path
+    cpu: Path | None
 
-    def make(self, memory: int, processes: int) -> "ControlGroup":
+    def make(self, memory: int, processes: int, cores: float) -> "ControlGroup":
         """A new empty group with these limits (bytes, tasks). Raises OSError."""
         name = _NAME.format(pid=os.getpid(), serial=next(_SERIAL))
-        group = ControlGroup(self.version, self.memory / name, self.processes / name)
+        cpu = self.cpu / name if self.cpu else None
+        group = ControlGroup(self.version, self.memory / name, self.processes / name, cpu)
         try:
             for folder in group.folders:
                 folder.mkdir()
-            group.limit(memory, processes)
+            group.limit(memory, processes, cores)
         except OSError:
             group.remove()
             raise
@@ -39,20 +45,21 @@ class ControlGroup:
     version: int
     memory: Path
     processes: Path
+    cpu: Path | None
     interval: float = 0.2
     """Seconds between two looks; the kernel enforces in between."""
 
     @property
     def folders(self) -> list[Path]:
         """The group's folders, each once."""
-        return list(dict.fromkeys((self.memory, self.processes)))
+        return list(dict.fromkeys(filter(None, (self.memory, self.processes, self.cpu))))
 
     @property
     def tasks(self) -> list[Path]:
         """The files that take the numbers of processes that join."""
         return [folder / "cgroup.procs" for folder in self.folders]
 
-    def limit(self, memory: int, processes: int) -> None:
+    def limit(self, memory: int, processes: int, cores: float) -> None:
         """Sets the limits. Raises OSError."""
         if self.version == 2:
             (self.memory / "memory.max").write_text(str(memory))
@@ -63,6 +70,13 @@ class ControlGroup:
         if swap.exists():  # absent where the kernel does not account for swap
             swap.write_text(str(no_swap))
         (self.processes / "pids.max").write_text(str(processes))
+        if self.cpu:
+            microseconds = round(cores * _PERIOD)
+            if self.version == 2:
+                (self.cpu / "cpu.max").write_text(f"{microseconds} {_PERIOD}")
+            else:
+                (self.cpu / "cpu.cfs_period_us").write_text(str(_PERIOD))
+                (self.cpu / "cpu.cfs_quota_us").write_text(str(microseconds))
 
     def enter(self, command: list[str]) -> list[str]:
         """The command that joins the group and then becomes `command`: no process is ever outside."""
@@ -98,7 +112,7 @@ def find_control_groups() -> ControlGroups | None:
     for groups in filter(None, (_version_2(), _version_1())):
         _remove_abandoned(groups)
         try:
-            groups.make(memory=1 << 30, processes=16).remove()
+            groups.make(memory=1 << 30, processes=16, cores=1).remove()
         except OSError:
             continue
         return groups
@@ -107,7 +121,8 @@ def find_control_groups() -> ControlGroups | None:
 
 def _version_1() -> ControlGroups | None:
     memory, processes = _own_folder("memory"), _own_folder("pids")
-    return ControlGroups(1, memory, processes) if memory and processes else None
+    cpu = _own_folder("cpu")
+    return ControlGroups(1, memory, processes, cpu) if memory and processes else None
 
 
 def _version_2() -> ControlGroups | None:
@@ -115,7 +130,8 @@ def _version_2() -> ControlGroups | None:
     if folder is None:
         return None
     enabled = (folder / "cgroup.subtree_control").read_text().split()
-    return ControlGroups(2, folder, folder) if {"memory", "pids"} <= set(enabled) else None
+    cpu = folder if "cpu" in enabled else None
+    return ControlGroups(2, folder, folder, cpu) if {"memory", "pids"} <= set(enabled) else None
 
 
 def _own_folder(controller: str) -> Path | None:
@@ -148,7 +164,7 @@ def _existing(folder: Path) -> Path | None:
 
 def _remove_abandoned(groups: ControlGroups) -> None:
     """Removes the empty groups of harnesses that were killed."""
-    for parent in {groups.memory, groups.processes}:
+    for parent in set(filter(None, (groups.memory, groups.processes, groups.cpu))):
         for folder in parent.glob(_NAME.format(pid="*", serial="*")):
             owner = folder.name.split("-")[1]
             if not Path("/proc", owner).exists():

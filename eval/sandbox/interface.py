@@ -9,13 +9,17 @@ Ending = Literal["exited", "timed_out", "out_of_memory", "output_limit", "infras
 
 @dataclass(frozen=True)
 class Limits:
-    """What one candidate may use. Seconds are wall clock; sizes are bytes."""
+    """What one candidate may use. Seconds are wall clock; sizes are bytes; `files` counts files and folders
+    that exist at one time, the repository's copy included.
+    """
 
     seconds: float = 60.0
     memory: int = 2 << 30
     disk: int = 512 << 20
     output: int = 1 << 20
     processes: int = 64
+    files: int = 200_000
+    cores: float = 1.0
 
 
 @dataclass(frozen=True)

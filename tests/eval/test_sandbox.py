@@ -21,6 +21,7 @@ from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome, Program, Sandbox
 from eval.sandbox.unsandboxed import Unsandboxed
 from mlbench_data.bad_input import BadInput
+from tests.helpers import skip_or_fail
 
 PYTHON = Path(sys.executable)
 ROOT = os.geteuid() == 0
@@ -345,6 +346,21 @@ def test_the_disk_is_bounded(walls: Bubblewrap, repository: Path, folder: str) -
     outcome = walls.run(bash(repository, code), Limits(disk=16 << 20))
     assert exited(outcome, 9)
     assert "No space left" in outcome.stderr
+
+
+def test_the_number_of_files_is_bounded(walls: Bubblewrap, repository: Path) -> None:
+    """They take memory of the kernel; within the bound nothing happens."""
+    code = "for n in {1..400}; do : > $TMPDIR/$n; done; sleep 1"
+    assert walls.run(bash(repository, code), Limits(files=200)).ending == "out_of_memory"
+    assert exited(walls.run(bash(repository, code), Limits(files=600)), 0)
+
+
+def test_cores_are_bounded(walls: Bubblewrap, repository: Path) -> None:
+    if walls.describe()["cores"] == "not limited":
+        skip_or_fail("no control groups for cores")
+    code = "import time\nstart = time.monotonic()\nwhile time.monotonic() < start + 1.5: pass\n"
+    code += "print(time.process_time() / 1.5)"
+    assert float(walls.run(python(repository, code), Limits(cores=0.25)).stdout) < 0.5
 
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/dev", "/answer", "/source", sys.prefix])
