@@ -19,6 +19,10 @@ from mlbench_data.files import claim, read_json, replacing, write_json
 from mlbench_data.rows import RowKey
 
 SECONDS_BETWEEN_MANIFESTS = 10.0
+_COST = {
+    *("seconds", "prompt_tokens", "cached_prompt_tokens", "computed_prompt_tokens"),
+    "generated_tokens",
+}
 
 
 class CandidatesFile:
@@ -93,18 +97,17 @@ class CandidatesFile:
         if self.finished or not self.manifest_path.exists():
             self.finished = False
             self._write_manifest({"finished": False})
-        with open(self.path, "ab") as file:
-            for key, answer in answers:
-                if key not in self.done:
-                    values = _line(key, answer)
-                    self._note(file.tell(), values)
-                    file.write(_encoded(values))
-            try:
+        try:
+            with open(self.path, "ab") as file:
+                for key, answer in answers:
+                    if key not in self.done:
+                        values = _line(key, answer)
+                        self._note(file.tell(), values)
+                        file.write(_encoded(values))
                 file.flush()
                 os.fsync(file.fileno())
-            except OSError as error:
-                error.filename = str(self.path)
-                raise
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error  # which file was too large
         if time.monotonic() - self._saved > SECONDS_BETWEEN_MANIFESTS:
             self._write_manifest({"finished": False})
 
@@ -163,8 +166,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if (
         not isinstance(identity, dict)
         or not isinstance(cost, dict)
-        or "seconds" not in cost
-        or not all(isinstance(number, int | float) for number in cost.values())
+        or cost.keys() != _COST
+        or not all(type(number) in (int, float) and 0 <= number < 1e15 for number in cost.values())
     ):
         raise BadInput(f"{beside}: not the manifest of a candidates file")
     return manifest
@@ -200,6 +203,7 @@ def _decoded(line: bytes, where: str) -> dict[str, Any]:
         )
         if not of_a_kind or len({len(given) for given in texts[:3]}) != 1:
             raise ValueError("whole numbers, and as many texts of each kind")
+        "".join(text for given in texts for text in given).encode()  # no halves of surrogate pairs
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"{where}: damaged line; expected a candidates file as infer/generate.py writes it"

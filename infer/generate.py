@@ -50,7 +50,7 @@ def main(config: GenerateConfig) -> int:
         check_copies(config.data_parallel, len(asked.prompts))
     files = {name: open_file(config, asked, name, adapter) for name, adapter in adapters.items()}
     if config.data_parallel > 1 and not all(file.finished for file in files.values()):
-        return run_parallel(config, list(files.values()))
+        return run_parallel(config, files)
     with ExitStack() as at_the_end:
         engine: Engine | None = None
         for name, adapter in adapters.items():

@@ -72,7 +72,7 @@ def join(paths: list[Path], out: Path, shard: str = "0/1") -> int:
 def _manifest(path: Path) -> dict[str, Any]:
     """A shard's manifest. Raises BadInput unless its run has finished."""
     manifest = saved_manifest(path)
-    if not manifest.get("finished"):
+    if manifest.get("finished") is not True:
         failed = f", {manifest['failed_rows']} rows have failed" if manifest.get("failed_rows") else ""
         raise BadInput(f"{path}: not finished{failed}; run its command again")
     lacking = {"rows", "readme_cut", "config"} - manifest.keys()
@@ -85,7 +85,9 @@ def _manifest(path: Path) -> dict[str, Any]:
     if (
         not all(isinstance(text, str) for text in texts)
         or not isinstance(cut, dict)
+        or cut.keys() != {"rows", "tokens"}
         or not all(type(number) is int for number in (manifest["rows"], *cut.values()))
+        or type(manifest.get("dollars")) not in (int, float, type(None))
         or not isinstance(manifest["config"], dict)
     ):
         raise BadInput(f"{manifest_of(path)}: damaged; not what infer/generate.py writes")

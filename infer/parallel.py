@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from infer.join import join
 from infer.selection import shard_of
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import resolved
-from mlbench_data.files import PROJECT_ROOT, make_folder
+from mlbench_data.files import PROJECT_ROOT, write_text
 from mlbench_data.processes import end_with_parent
 
 
@@ -27,13 +26,16 @@ def check_copies(copies: int, rows: int) -> None:
     devices(copies)
 
 
-def run_parallel(config: GenerateConfig, files: list[CandidatesFile]) -> int:
+def run_parallel(config: GenerateConfig, files: dict[str | None, CandidatesFile]) -> int:
     """Samples every shard in a process of its own and joins them into the files; 1 if rows have failed.
 
     Shards that are there already are continued, and are gone once they are joined. Raises BadInput, and
     JobFailed if a process was killed.
     """
-    for file in files:
+    if config.adapter:
+        unfinished = [name or PLAIN for name, file in files.items() if not file.finished]
+        config = replace(config, adapter=unfinished)
+    for file in files.values():
         if file.done and not file.finished:
             raise BadInput(
                 f"{file.path}: holds {len(file.done)} rows that one process has sampled; continue without "
@@ -44,16 +46,14 @@ def run_parallel(config: GenerateConfig, files: list[CandidatesFile]) -> int:
     signal.signal(
         signal.SIGTERM, lambda number, _frame: sys.exit(128 + number)
     )  # so that `finally` ends them
-    with tempfile.TemporaryDirectory(prefix="generate-") as folder:
-        running = [
-            _start(shard, place, Path(folder, f"{number}.yaml"))
-            for number, (shard, place) in enumerate(zip(shards, places, strict=True))
-        ]
-        try:
-            codes = [process.wait() for process in running]
-        finally:
-            for process in running:
-                process.terminate()
+    running = [_start(shard, place) for shard, place in zip(shards, places, strict=True)]
+    try:
+        codes = [process.wait() for process in running]
+    finally:
+        for process in running:
+            process.terminate()
+        for shard in shards:
+            _settings_of(shard).unlink(missing_ok=True)
     if any(code not in (0, 1) for code in codes):
         worst = next(code for code in codes if code not in (0, 1))
         if worst == 2:
@@ -105,10 +105,15 @@ def _parts(items: list, copies: int, what: str) -> list[list]:
     return [items[copy * each : (copy + 1) * each] for copy in range(copies)]
 
 
-def _start(shard: GenerateConfig, place: dict[str, str] | list[int], file: Path) -> subprocess.Popen:
+def _settings_of(shard: GenerateConfig) -> Path:
+    """Where a shard's process reads its configuration: always the same place, so that none pile up."""
+    return Path(str(shard.out)).with_suffix(".yaml")
+
+
+def _start(shard: GenerateConfig, place: dict[str, str] | list[int]) -> subprocess.Popen:
     """A process that samples one shard on its GPUs or cores."""
-    file.write_text(yaml.safe_dump(resolved(shard)), encoding="utf-8")
-    make_folder(Path(str(shard.out)).parent)
+    file = _settings_of(shard)
+    write_text(file, yaml.safe_dump(resolved(shard)))
     environment = {**os.environ, **(place if isinstance(place, dict) else {})}
     command = [sys.executable, str(PROJECT_ROOT / "infer" / "generate.py"), "--config", str(file)]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)

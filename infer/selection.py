@@ -33,8 +33,8 @@ def _place(name: str, rows: list[Row]) -> int:
 def shard_of(shard: str) -> tuple[int, int]:
     """I and N of `I/N`. Raises BadInput."""
     index, _, count = shard.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-        raise BadInput(f"shard is {shard!r}; expected I/N with I from 0 to N - 1, such as 0/4")
+    if not (index.isdecimal() and count.isdecimal() and len(shard) < 20 and int(index) < int(count)):
+        raise BadInput(f"shard is {shard[:40]!r}; expected I/N with I from 0 to N - 1, such as 0/4")
     return int(index), int(count)
 
 

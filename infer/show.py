@@ -3,20 +3,22 @@
 python infer/show.py runs/candidates/smollm2-135m-task3-full.jsonl --row 101/1
 """
 
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from infer.candidates import read_manifest, whole_lines
+from infer.candidates import manifest_of, read_manifest, whole_lines
 from infer.config import GenerateConfig
 from infer.generate import ask
 from mlbench_data.bad_input import BadInput
-from mlbench_data.cli import run_script
+from mlbench_data.cli import parse, run_script
 from mlbench_data.rows import RowKey
 
 PROMPT_TAIL = 2000  # characters: the instruction stands at the end
@@ -84,14 +86,26 @@ def prompt_of(path: Path, key: RowKey) -> tuple[str, str]:
     manifest = read_manifest(path)
     if "config" not in manifest:
         raise BadInput(f"{path}: not finished; run its command again")
-    settings = {**manifest["config"], "rows": [f"{key.github_id}/{key.id}"], "limit": None, "shard": "0/1"}
-    try:
-        config = GenerateConfig(**settings)
-    except TypeError as error:
-        raise BadInput(f"{path}: sampled by another version of this project ({error})") from error
-    asked = ask(config)
+    config = _config_of(manifest, path)
+    asked = ask(replace(config, rows=[f"{key.github_id}/{key.id}"], limit=None, shard="0/1"))
+    if asked.builder.template.sha256 != manifest["identity"].get("prompt_template"):
+        raise BadInput(
+            f"{path}: {config.prompt_template or 'the prompt template'} has changed since; undo that"
+        )
     [prompt] = asked.prompts
     return asked.builder.tokenizer.decode(prompt.token_ids), prompt.row.output
+
+
+def _config_of(manifest: dict[str, Any], path: Path) -> GenerateConfig:
+    """The configuration that a manifest holds. Raises BadInput if it is damaged."""
+    found, identity = manifest["config"], manifest["identity"]
+    same = ("model", "task", "split", "n", "max_new_tokens")
+    if not isinstance(found, dict) or any(found.get(name) != identity.get(name) for name in same):
+        raise BadInput(f"{manifest_of(path)}: its config is not that of its candidates")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(found, file)
+        file.flush()
+        return parse(GenerateConfig, "", ["--config", file.name])
 
 
 def _panels(values: dict[str, Any], name: str) -> list[Panel]:

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 import jsonargparse
 
 from mlbench_data.bad_input import BadInput, JobFailed, Stopped
-from mlbench_data.files import PROJECT_ROOT
+from mlbench_data.files import PROJECT_ROOT, is_text
 
 Config = TypeVar("Config")
 
+_OF_A_NAME = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+"""Errors that the name of a file makes, wherever a script meets them."""
 _UNKNOWN_FLAG = re.compile(r"[Uu]nrecognized arguments: (?P<name>--?[\w.-]+)")
 _UNKNOWN_KEY = re.compile(
     r"(?:Key|key|Group|Option) ['\"](?P<name>[\w.-]+)['\"] is not (?:expected|accepted)"
@@ -56,6 +59,7 @@ def run_script(
     """
     try:
         code = main(parse(config_class, main.__doc__ or "", arguments))
+        sys.stdout.flush()
     except BadInput as error:
         _fail(str(error))
     except JobFailed as error:
@@ -63,10 +67,16 @@ def run_script(
     except Stopped as stop:
         print(stop, file=sys.stderr)
         raise SystemExit(stop.exit_code) from None
+    except BrokenPipeError:  # whoever read what we print has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        _fail(f"{error.filename or 'output'}: {error.strerror}; make room and run the same command again", 1)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = error.filename or "output"
+            _fail(f"{place}: {error.strerror}; make room and run the same command again", 1)
+        if error.errno in _OF_A_NAME and error.filename is not None:
+            _fail(f"{error.filename}: {error.strerror}; give a file that can be used so")
+        raise
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         raise SystemExit(130) from None
@@ -81,6 +91,8 @@ def parse(config_class: type[Config], description: str, arguments: list[str] | N
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     parser.add_class_arguments(config_class, as_group=False)
     given = sys.argv[1:] if arguments is None else arguments
+    if strange := next((text for text in given if not is_text(text)), None):
+        _fail(f"argument {strange!r} is not UTF-8")
     values = parser.parse_args(spelled_out(config_class, given)).as_dict()
     values.pop("config", None)
     return config_class(**values)

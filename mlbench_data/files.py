@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +23,15 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 def cache_folder() -> Path:
     """Where converted models and the built MiniBench are kept: $MLBENCH_CACHE, else `.cache` here."""
     return Path(os.environ.get("MLBENCH_CACHE") or PROJECT_ROOT / ".cache")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written to a file: JSON, YAML and command lines can hold halves of letters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_text(path: str | Path, what: str) -> str:
@@ -108,8 +117,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None:  # writing to an open file says none
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long was never there
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_yaml, sha256_of
+from mlbench_data.files import is_text, read_yaml, sha256_of
 
 DEFAULT_TEMPLATE = Path(__file__).resolve().parent / "templates" / "default.yaml"
 
@@ -41,7 +41,12 @@ def read_template(path: str | Path | None) -> Template:
     values = read_yaml(path, "a prompt template (YAML with system and user)")
     if not isinstance(values, dict) or set(values) != {"system", "user"}:
         raise BadInput(f"{path}: a prompt template has the keys system and user, and no others")
-    template = Template(str(values["system"] or "").strip(), str(values["user"]).strip())
+    system, user = values["system"] or "", values["user"]
+    if not isinstance(system, str) or not isinstance(user, str):
+        raise BadInput(f"{path}: system and user must be text")
+    template = Template(system.strip(), user.strip())
+    if not is_text(template.system + template.user):
+        raise BadInput(f"{path}: holds half a surrogate pair, which is no text")
     places = [template.user.count(_README), template.user.count(_INSTRUCTION)]
     if _README in template.system or _INSTRUCTION in template.system:
         raise BadInput(f"{path}: system must not hold {_README} or {_INSTRUCTION}; they belong in user")

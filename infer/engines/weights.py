@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
@@ -81,7 +81,21 @@ def parameters_of(folder: Path) -> int:
 def _with_adapter(network: Any, adapter: Adapter, model: Model, merged: bool) -> Any:
     try:
         with_adapter = PeftModel.from_pretrained(network, adapter.folder)
+        _check_all_put_on(with_adapter, adapter)
         return with_adapter.merge_and_unload() if merged else with_adapter
     except (RuntimeError, ValueError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"{adapter.folder}: does not fit {model.name} ({reason})") from error
+
+
+def _check_all_put_on(network: Any, adapter: Adapter) -> None:
+    """Raises BadInput if tensors were left out, which the library does without a word where the settings do
+    not name their layers.
+    """
+    with safe_open(adapter.folder / "adapter_model.safetensors", "pt") as tensors:
+        left_out = sorted(set(tensors.keys()) - get_peft_model_state_dict(network).keys())
+    if left_out:
+        raise BadInput(
+            f"{adapter.folder}: {len(left_out)} tensors were not put on, {left_out[0]} for one; name all of "
+            "their layers in target_modules of adapter_config.json"
+        )

@@ -189,3 +189,39 @@ def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(BadInput, match=r"c\.jsonl:2: damaged line"):
         CandidatesFile(path, IDENTITY)
+
+
+def test_extracting_from_a_file_that_lost_a_row_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "c.jsonl", tmp_path / "new.jsonl"
+    file = CandidatesFile(path, IDENTITY)
+    file.append([(FIRST, answer("a")), (SECOND, answer("b"))])
+    file.finish([FIRST, SECOND], {"rows": 2})
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(BadInput, match="holds 1 rows, its manifest says 2"):
+        extract(ExtractConfig([str(path)], str(out)))
+    assert not out.exists()
+    assert not (tmp_path / "new.manifest.json").exists()
+
+
+def test_an_extraction_that_was_stopped_is_done_again(tmp_path: Path) -> None:
+    """The manifest is there first, without `finished`."""
+    path, out = tmp_path / "c.jsonl", tmp_path / "new.jsonl"
+    file = CandidatesFile(path, IDENTITY)
+    file.append([(FIRST, answer("a"))])
+    file.finish([FIRST], {"rows": 1})
+    config = ExtractConfig([str(path)], str(out))
+    assert extract(config) == 0
+    out.unlink()
+    manifest = json.loads((tmp_path / "new.manifest.json").read_text())
+    (tmp_path / "new.manifest.json").write_text(json.dumps({**manifest, "finished": False}))
+    assert extract(config) == 0
+    assert json.loads((tmp_path / "new.manifest.json").read_text())["finished"] is True
+    assert len(read_lines(out)) == 1
+
+
+def test_half_a_surrogate_pair_is_a_damaged_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    CandidatesFile(path, IDENTITY).append([(FIRST, answer("a"))])
+    path.write_text(json.dumps(read_lines(path)[0] | {"raw": ["\ud800"]}) + "\n")
+    with pytest.raises(BadInput, match=r"c\.jsonl:1: damaged line"):
+        CandidatesFile(path, IDENTITY)

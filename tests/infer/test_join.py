@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infer.candidates import CandidatesFile
+from infer.candidates import CandidatesFile, manifest_of
 from infer.engines.interface import Answer, Completion, Usage
 from infer.join import join
 from infer.selection import rows_of_shard
@@ -105,3 +105,23 @@ def test_the_file_of_another_run_is_not_replaced(tmp_path: Path) -> None:
     out = shard(other, "0/1", model="large")
     refused(shards(tmp_path, 2), out, "holds the candidates of another run")
     refused(shards(tmp_path, 3), tmp_path, "is a folder")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cost": {"seconds": 1}}, "not the manifest of a candidates file"),
+        ({"cost": {"seconds": float("nan")}}, "not the manifest of a candidates file"),
+        ({"readme_cut": {"rows": 1}}, "damaged"),
+        ({"dollars": "x"}, "damaged"),
+        ({"finished": "no"}, "not finished"),
+        ({"identity": {"shard": "9" * 5000 + "/3"}}, "expected I/N"),
+    ],
+)
+def test_a_manifest_that_is_damaged_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    parts = shards(tmp_path, 2)
+    path = manifest_of(parts[0])
+    manifest = json.loads(path.read_text())
+    identity = {**manifest["identity"], **changes.get("identity", {})}
+    path.write_text(json.dumps({**manifest, **changes, "identity": identity}))
+    refused(parts, tmp_path / "all.jsonl", message)

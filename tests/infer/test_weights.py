@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from infer.engines.weights import check_fits, load_weights, parameters_of
+from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
 
@@ -49,3 +51,18 @@ def test_sliding_windows_are_refused(tokenizer_model: Model, tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(changed))
     with pytest.raises(BadInput, match="need --engine vllm"):
         load_weights(Model("windowed", str(tmp_path), "chat"), CPU, "none", False, None)
+
+
+def test_an_adapter_of_which_a_part_would_be_left_out_is_refused(
+    tokenizer_model: Model, tmp_path: Path
+) -> None:
+    """The library puts on what the settings name, and drops the other tensors without a word."""
+    network = AutoModelForCausalLM.from_pretrained(tokenizer_model.location)
+    whole = get_peft_model(network, LoraConfig(r=4, target_modules=["q_proj", "k_proj"]))
+    whole.save_pretrained(str(tmp_path))
+    adapter = Adapter(tmp_path, "", 4, None)
+    load_weights(tokenizer_model, CPU, "none", False, adapter)
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**settings, "target_modules": ["q_proj"]}))
+    with pytest.raises(BadInput, match=r"4 tensors were not put on, .*k_proj"):
+        load_weights(tokenizer_model, CPU, "none", False, adapter)

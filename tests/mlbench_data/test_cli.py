@@ -1,6 +1,9 @@
 """One dataclass is a command line: shorthands are spelled out, mistakes are one clear line."""
 
 import errno
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -132,3 +135,35 @@ def test_an_error_of_ours_keeps_its_traceback() -> None:
 
     with pytest.raises(OSError, match="broken disk"):
         run_script(WithoutWords, main, [])
+
+
+def test_an_argument_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the shell hands on bytes that are not UTF-8; a file of that name could not go into a manifest."""
+    with pytest.raises(SystemExit) as stop:
+        parse(Options, "", ["--out", "\udcff.jsonl"])
+    assert stop.value.code == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENAMETOOLONG, errno.EROFS])
+def test_a_file_that_cannot_be_used_is_one_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(_options: WithoutWords) -> int:
+        raise OSError(number, "reason", "some.jsonl")
+
+    with pytest.raises(SystemExit) as stop:
+        run_script(WithoutWords, refused, [])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("error: some.jsonl: reason; ")
+
+
+def test_a_reader_that_has_seen_enough_ends_a_script_quietly() -> None:
+    code = "from mlbench_data.cli import run_script\nfrom dataclasses import dataclass\n"
+    code += "@dataclass\nclass C:\n    '''None.'''\n"
+    code += (
+        "def main(c):\n    for n in range(100_000): print('line', n)\n    return 0\nrun_script(C, main, [])"
+    )
+    command = f'{sys.executable} -c "$CODE" | head -1; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, "CODE": code}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (141, "line 0\n", "")

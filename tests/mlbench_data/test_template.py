@@ -55,6 +55,9 @@ def test_fields_inside_a_readme_are_text() -> None:
         ("system: a\nuser: '{instruction} {readme}'", "must hold {readme} and then {instruction}"),
         ("system: a\nuser: '{readme} {readme} {instruction}'", "once each"),
         ("system: '{readme}'\nuser: '{readme} {instruction}'", "system must not hold"),
+        ("system: [a]\nuser: '{readme} {instruction}'", "must be text"),
+        ("system: a\nuser: '{readme} {instruction}': b", "YAML"),
+        ('system: a\nuser: "{readme} {instruction} \\ud800"', "no text"),
     ],
 )
 def test_a_wrong_template_is_named(tmp_path: Path, text: str, error: str) -> None:
