@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from eval.sandbox.attacks import ATTACKS, Attack
 from mlbench_data.files import PROJECT_ROOT
-from tests.eval.attacks import ATTACKS, Attack
 
 ORDINARY_USER = 1234
 """A number that needs no account."""
@@ -22,24 +22,22 @@ def user(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["fresh", "forked"])
-def found(request: pytest.FixtureRequest, user: list[str]) -> dict[str, Any]:
+def found(
+    request: pytest.FixtureRequest, user: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What became of all attacks."""
-    preload = ["--preload", "numpy"] if request.param == "forked" else []
-    command = [sys.executable, "-m", "tests.eval.attack_run", *user, *preload]
-    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    values: dict[str, Any] = json.loads(done.stdout)
+    preload = ["--preload", "numpy"] if request.param == "forked" else ["--preload", "[]"]
+    folder = tmp_path_factory.mktemp("attacks")
+    folder.chmod(0o777)  # for the ordinary user
+    command = [sys.executable, "eval/attack.py", *user, *preload, "--out", str(folder / "found.json")]
+    subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=300, check=False)
+    values: dict[str, Any] = json.loads((folder / "found.json").read_text())
     assert values["user"] == (ORDINARY_USER if user else os.geteuid())
     return values
 
 
-def test_every_attack_ends_as_it_must(found: dict[str, Any]) -> None:
-    wrong = {
-        attack.name: (found["ends"][attack.name], found["said"][attack.name])
-        for attack in ATTACKS
-        if not ends_as_it_must(attack, found["ends"][attack.name])
-    }
-    assert wrong == {}
+def test_every_attack_is_held(found: dict[str, Any]) -> None:
+    assert {name: (found["ends"][name], found["said"][name]) for name in found["got_through"]} == {}
     assert len(found["ends"]) == len(ATTACKS) >= 40
 
 
@@ -49,6 +47,11 @@ def test_nothing_is_left_and_nothing_is_changed(found: dict[str, Any]) -> None:
     assert found["goes_on"], "ordinary programs do not run after the attacks"
 
 
-def ends_as_it_must(attack: Attack, end: str) -> bool:
-    """Whether the attack may end so."""
-    return end in attack.ends or ("failed" in attack.ends and end.startswith("exited") and end != "exited 0")
+def test_an_attack_that_got_through_is_told() -> None:
+    attack = Attack("reading", "bash", "! cat {secret}")
+    assert attack.code_with({"secret": "/a/b"}) == "! cat /a/b"
+    assert attack.held("exited 0")
+    assert not attack.held("exited 1")
+    assert not attack.held("infrastructure")
+    assert Attack("killing", "bash", "", ("failed",)).held("exited 137")
+    assert not Attack("killing", "bash", "", ("failed",)).held("exited 0")

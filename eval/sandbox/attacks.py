@@ -5,6 +5,7 @@ that everybody may read, `{port}` and `{abstract}` are sockets that listen on it
 line of whatever tries to live on.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +36,18 @@ class Attack:
     kind: Literal["bash", "python"]
     code: str
     ends: tuple[str, ...] = HELD
+
+    def code_with(self, names: Mapping[str, object]) -> str:
+        """The program, with the names of this machine's things."""
+        code = self.code
+        for name, value in names.items():
+            code = code.replace(f"{{{name}}}", str(value))
+        return code
+
+    def held(self, end: str) -> bool:
+        """Whether the attack was held, by how it ended."""
+        failed = end.startswith("exited") and end != "exited 0"
+        return end in self.ends or (failed and "failed" in self.ends)
 
 
 ATTACKS = (
