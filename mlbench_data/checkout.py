@@ -34,12 +34,12 @@ class CheckoutConfig:
 
 @dataclass(frozen=True)
 class Git:
-    """The program git. Each call holds `lock` too: if this process is killed and git goes on for a while,
-    nobody else starts on the same folder.
+    """The program git. Each call holds `lock` too, if there is one: if this process is killed and git goes on
+    for a while, nobody else starts on the same folder.
     """
 
     timeout: float
-    lock: int
+    lock: int | None = None
 
     def run(self, arguments: list[str]) -> str:
         """What git prints. Raises NotFetched."""
@@ -50,7 +50,7 @@ class Git:
                 capture_output=True,
                 text=True,
                 timeout=self.timeout,
-                pass_fds=(self.lock,),
+                pass_fds=() if self.lock is None else (self.lock,),
                 env=_own_environment() | {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
             )
         except subprocess.TimeoutExpired as error:
@@ -109,7 +109,7 @@ def checkout(repository: Repository, folder: Path, timeout: float) -> Path:
     with one_at_a_time(place) as lock:
         git = Git(timeout, lock.fileno())
         if place.exists():
-            _prove(place, repository, git)
+            prove(place, repository, git)
             return place
         making = folder / f".{repository.name}.making"
         if not (making / ".git").is_dir():
@@ -120,12 +120,12 @@ def checkout(repository: Repository, folder: Path, timeout: float) -> Path:
         fetch = ["fetch", "--quiet", "--depth", "1", "--no-tags", "--", repository.url, repository.commit]
         git.run(["-C", str(making), *fetch])
         git.run(["-C", str(making), "checkout", "--quiet", "--force", "--detach", repository.commit])
-        _prove(making, repository, git)
+        prove(making, repository, git)
         making.rename(place)
     return place
 
 
-def _prove(place: Path, repository: Repository, git: Git) -> None:
+def prove(place: Path, repository: Repository, git: Git) -> None:
     """Raises NotFetched unless a folder is the repository at its commit, with every file as committed."""
     if not (place / ".git").exists():
         raise NotFetched(f"{place} is there and is no git checkout; remove it, or give another --out")
