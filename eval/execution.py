@@ -23,14 +23,15 @@ class Runner:
     """Everything that decides what becomes of a candidate, apart from the candidate.
 
     `checkouts` are the content hashes of the repositories by name, None where there is no checkout;
-    `environments` say by lower-case name what a repository needs beside `python` and `limits`.
+    `environments` say by lower-case name what a repository needs beside `python` and `limits`; `python` is
+    None where every repository has an image of its own.
     """
 
     sandbox: Sandbox
     limits: Limits
     repositories: Path
     checkouts: dict[str, str | None]
-    python: Path
+    python: Path | None
     workers: int
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -58,27 +59,37 @@ class Runner:
         if self.checkouts[row.repository] is None:
             return _infrastructure(f"no checkout of {row.repository} at {checkout}")
         environment = self.environment(row)
-        python = environment.interpreter(self.python)
-        if python is None:
-            return _infrastructure(f"no interpreter {environment.python} for {row.repository}")
-        program = Program(
-            code=code,
-            kind="bash" if row.type == BASH else "python",
-            repository=checkout,
-            path=row.path,
-            python=python,
-            prefix="\n".join(filter(None, (environment.prefix, row.prefix_code))),
-            environment=environment.variables,
-        )
         limits = replace(self.limits, seconds=environment.timeout or self.limits.seconds)
         try:
+            python = self._interpreter(environment)
+            if python is None:
+                return _infrastructure(
+                    f"no interpreter {environment.python or 'python'} for {row.repository}"
+                )
+            program = Program(
+                code=code,
+                kind="bash" if row.type == BASH else "python",
+                repository=checkout,
+                path=row.path,
+                python=python,
+                prefix="\n".join(filter(None, (environment.prefix, row.prefix_code))),
+                environment=environment.variables,
+                image=environment.image,
+                devices=environment.devices,
+            )
             return self.sandbox.run(program, limits)
         except OSError as error:
             return _infrastructure(f"{type(error).__name__}: {error}")
         except BadInput as error:
-            if environment.python is None:
+            if environment.python is None and environment.image is None:
                 raise
             return _infrastructure(str(error))
+
+    def _interpreter(self, environment: Environment) -> Path | None:
+        """What `python` means in an environment: an image has one of its own."""
+        if environment.python is None and environment.image is None:
+            return self.python
+        return self.sandbox.find_python(environment.python, environment.image)
 
 
 def _infrastructure(detail: str) -> Outcome:

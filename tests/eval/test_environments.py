@@ -18,10 +18,12 @@ def test_a_file_names_repositories_and_what_they_need(tmp_path: Path) -> None:
     path = tmp_path / "environments.yaml"
     path.write_text(
         "LAVIS: {python: /opt/lavis/bin/python, variables: {A: b}, timeout: 600}\nbert: {prefix: cd src}\n"
+        "vid2vid: {image: 'some:1', devices: [/dev/nvidia0, /dev/nvidiactl]}\n"
     )
     assert read_environments(path) == {
         "lavis": Environment("/opt/lavis/bin/python", {"A": "b"}, timeout=600),
         "bert": Environment(prefix="cd src"),
+        "vid2vid": Environment(image="some:1", devices=("/dev/nvidia0", "/dev/nvidiactl")),
     }
     assert read_environments(None) == {}
 
@@ -40,6 +42,11 @@ def test_a_file_names_repositories_and_what_they_need(tmp_path: Path) -> None:
         ("a: {timeout: 0}", "timeout is 0"),
         ("a: {timeout: .inf}", "timeout is inf"),
         ("a: {timeout: soon}", "timeout is 'soon'"),
+        ("a: {image: 3}", "image is 3"),
+        ("a: {image: ''}", "image is ''"),
+        ("a: {devices: /dev/nvidia0}", "devices is '/dev/nvidia0'"),
+        ("a: {devices: [/etc/shadow]}", "expected a list such as"),
+        ("a: {devices: [/dev/../etc/shadow]}", "expected a list such as"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
