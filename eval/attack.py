@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.execution import content_hash
+from eval.checkouts import content_hash
 from eval.sandbox.attacks import ATTACKS, Attack
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome, Program, Sandbox

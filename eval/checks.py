@@ -17,6 +17,9 @@ from eval.python_text import python_facts
 from eval.shell_text import shell_facts
 from mlbench_data.rows import BASH, PYTHON, Row
 
+LONGEST = 100_000
+"""Characters that mode strict reads. No answer is nearly as long, and ten megabytes would take an hour."""
+
 Mode = Literal["strict", "paper"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -59,7 +62,9 @@ def check_both(row: Row, code: str) -> dict[str, Check]:
 
 
 def _read(code: str) -> tuple[str | None, Facts | None]:
-    """The type of a text by what it parses as, and what it says; (None, None) if it is neither."""
+    """The type of a text by what it parses as, and what it says; none if it is neither or too long."""
+    if len(code) > LONGEST:
+        return None, None
     facts = python_facts(code)
     if facts is not None:
         return PYTHON, facts

@@ -7,9 +7,10 @@ A file of environments is YAML, one entry for each repository that needs somethi
       variables: {DGLBACKEND: pytorch}
       prefix: source setup.sh                     # bash, run in the row's folder before the row's own prefix
       timeout: 600                                # seconds for one candidate
+      image: dgl/dgl-gpu:0.9                      # containers only: made from this image; python is its own
+      devices: [/dev/nvidia0, /dev/nvidiactl]     # device files that programs may use
 """
 
-import shutil
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,17 @@ from mlbench_data.files import read_yaml
 
 @dataclass(frozen=True)
 class Environment:
-    """One repository's. `python` is a path or a name on PATH, `timeout` in seconds; None is the default."""
+    """One repository's. `python` is a path or a name on PATH, `timeout` in seconds; None is the default.
+
+    `image` is what containers are made from, and `devices` are device files that programs may use.
+    """
 
     python: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     timeout: float | None = None
-
-    def interpreter(self, default: Path) -> Path | None:
-        """The interpreter's absolute path; None if there is no such program."""
-        if self.python is None:
-            return default
-        found = shutil.which(Path(self.python).expanduser())
-        return Path(found).absolute() if found else None
+    image: str | None = None
+    devices: tuple[str, ...] = ()
 
 
 DEFAULT = Environment()
@@ -54,6 +53,7 @@ def _environment(values: Any, where: str) -> Environment:
         raise BadInput(f"{where}: expected some of {', '.join(sorted(known))}; no others")
     python, prefix = values.get("python"), values.get("prefix", "")
     variables, timeout = values.get("variables", {}), values.get("timeout")
+    image, devices = values.get("image"), values.get("devices", [])
     if not isinstance(variables, dict) or not all(
         isinstance(name, str) and "=" not in name and isinstance(value, str)
         for name, value in variables.items()
@@ -63,4 +63,10 @@ def _environment(values: Any, where: str) -> Environment:
         raise BadInput(f"{where}: python and prefix are text")
     if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < float("inf")):
         raise BadInput(f"{where}: timeout is {timeout!r}; expected seconds, more than 0")
-    return Environment(python, variables, prefix, timeout)
+    if image is not None and (not isinstance(image, str) or not image):
+        raise BadInput(f"{where}: image is {image!r}; expected the name of an image")
+    if not isinstance(devices, list) or not all(
+        isinstance(device, str) and device.startswith("/dev/") and ".." not in device for device in devices
+    ):
+        raise BadInput(f"{where}: devices is {devices!r}; expected a list such as [/dev/nvidia0]")
+    return Environment(python, variables, prefix, timeout, image, tuple(devices))

@@ -1,13 +1,12 @@
 """Running candidates in the sandbox: several at a time, each distinct one once, failures of ours again."""
 
-import hashlib
-import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from eval.checkouts import Checkout
 from eval.environments import DEFAULT, Environment
 from eval.sandbox.interface import Limits, Outcome, Program, Sandbox
 from mlbench_data.bad_input import BadInput
@@ -15,22 +14,21 @@ from mlbench_data.files import sha256_of
 from mlbench_data.progress import progress
 from mlbench_data.rows import BASH, Row
 
-_NOT_CONTENT = {".git", "__pycache__"}
-
 
 @dataclass(frozen=True)
 class Runner:
     """Everything that decides what becomes of a candidate, apart from the candidate.
 
-    `checkouts` are the content hashes of the repositories by name, None where there is no checkout;
-    `environments` say by lower-case name what a repository needs beside `python` and `limits`.
+    `checkouts` are the repositories' by name, None where there is none, below the folder `repositories`;
+    `environments` say by lower-case name what a repository needs beside `python` and `limits`; `python` is
+    None where every repository has an image of its own.
     """
 
     sandbox: Sandbox
     limits: Limits
     repositories: Path
-    checkouts: dict[str, str | None]
-    python: Path
+    checkouts: dict[str, Checkout | None]
+    python: Path | None
     workers: int
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -40,7 +38,7 @@ class Runner:
             {
                 "code": code,
                 "row": row.as_dict(),
-                "checkout": self.checkouts[row.repository],
+                "checkout": checkout.content if (checkout := self.checkouts[row.repository]) else None,
                 "limits": asdict(self.limits),
                 "sandbox": self.sandbox.describe(),
                 "python": str(self.python),
@@ -54,31 +52,42 @@ class Runner:
 
     def run(self, row: Row, code: str) -> Outcome:
         """Runs one answer to a row. A failure that is not the answer's comes back as `infrastructure`."""
-        checkout = self.repositories / row.repository
-        if self.checkouts[row.repository] is None:
-            return _infrastructure(f"no checkout of {row.repository} at {checkout}")
+        checkout = self.checkouts[row.repository]
+        if checkout is None:
+            place = self.repositories / row.repository
+            return _infrastructure(f"no checkout of {row.repository} at {place}")
         environment = self.environment(row)
-        python = environment.interpreter(self.python)
-        if python is None:
-            return _infrastructure(f"no interpreter {environment.python} for {row.repository}")
-        program = Program(
-            code=code,
-            kind="bash" if row.type == BASH else "python",
-            repository=checkout,
-            path=row.path,
-            python=python,
-            prefix="\n".join(filter(None, (environment.prefix, row.prefix_code))),
-            environment=environment.variables,
-        )
         limits = replace(self.limits, seconds=environment.timeout or self.limits.seconds)
         try:
+            python = self._interpreter(environment)
+            if python is None:
+                return _infrastructure(
+                    f"no interpreter {environment.python or 'python'} for {row.repository}"
+                )
+            program = Program(
+                code=code,
+                kind="bash" if row.type == BASH else "python",
+                repository=checkout.folder,
+                path=row.path,
+                python=python,
+                prefix="\n".join(filter(None, (environment.prefix, row.prefix_code))),
+                environment=environment.variables,
+                image=environment.image,
+                devices=environment.devices,
+            )
             return self.sandbox.run(program, limits)
         except OSError as error:
             return _infrastructure(f"{type(error).__name__}: {error}")
         except BadInput as error:
-            if environment.python is None:
+            if environment.python is None and environment.image is None:
                 raise
             return _infrastructure(str(error))
+
+    def _interpreter(self, environment: Environment) -> Path | None:
+        """What `python` means in an environment: an image has one of its own."""
+        if environment.python is None and environment.image is None:
+            return self.python
+        return self.sandbox.find_python(environment.python, environment.image)
 
 
 def _infrastructure(detail: str) -> Outcome:
@@ -109,26 +118,3 @@ def _run_once(runner: Runner, jobs: dict[str, tuple[Row, str]], what: str) -> It
             yield running[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def content_hash(folder: Path) -> str:
-    """The hash of a folder's files: names, contents, executable bits and link targets; without .git."""
-    digest = hashlib.sha256()
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - _NOT_CONTENT)
-        for name in sorted(files + [item for item in folders if os.path.islink(os.path.join(parent, item))]):
-            path = Path(parent, name)
-            digest.update(f"{path.relative_to(folder)}\0".encode())
-            if path.is_symlink():
-                digest.update(f"link {os.readlink(path)}\0".encode())
-            elif path.is_file():
-                with open(path, "rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                digest.update(f"{content} {os.access(path, os.X_OK)}\0".encode())
-    return digest.hexdigest()
-
-
-def checkout_hashes(repositories: Path, rows: list[Row]) -> dict[str, str | None]:
-    """The content hash of each row's repository by its name, None where there is no checkout."""
-    folders = {row.repository: repositories / row.repository for row in rows}
-    return {name: content_hash(folder) if folder.is_dir() else None for name, folder in folders.items()}

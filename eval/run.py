@@ -8,21 +8,23 @@ What is finished is kept: the same command continues a stopped run, and runs aga
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from eval.candidates import Candidates, gold_candidates, read_candidates
+from eval.checkouts import find_checkouts
 from eval.checks import Mode
-from eval.environments import read_environments
+from eval.environments import DEFAULT, Environment, read_environments
 from eval.evaluation import Evaluation
-from eval.execution import Runner, checkout_hashes
+from eval.execution import Runner
 from eval.report import read_run, write_report
 from eval.results import Result
+from eval.sandbox.apptainer import Apptainer
 from eval.sandbox.bubblewrap import Bubblewrap
+from eval.sandbox.container import Container
 from eval.sandbox.interface import Limits, Sandbox
 from eval.sandbox.unsandboxed import Unsandboxed
 from eval.summary import summarise
@@ -70,13 +72,20 @@ class EvalConfig:
     """The rows' own answers are the candidates."""
     repositories: str | None = None
     """Folder of checkouts, DIR/REPOSITORY. Default: MiniBench's own."""
-    python: str = sys.executable
-    """The interpreter that python means to candidates."""
+    any_commit: bool = False
+    """Run in the paper's repositories as they are, even if they are not at their pinned commits."""
+    sandbox: Literal["bubblewrap", "docker", "podman", "apptainer"] = "bubblewrap"
+    """What runs candidates. bubblewrap: this machine's programs; the others: an image's, in containers."""
+    image: str | None = None
+    """The image for containers, which must be there already; for apptainer its file. Not needed for
+    repositories that have one in --environments."""
+    python: str | None = None
+    """The interpreter that python means to candidates. Default: this one; in containers, the image's own."""
     environments: str | None = None
     """FILE.yaml: interpreter, variables, preparation and time of repositories: see eval/environments.py."""
     preload: list[str] = field(default_factory=lambda: ["numpy", "torch"])
     """Modules that python candidates find imported already, as if they had not been: they start from a fork.
-    None of them is needed, and [] gives every candidate a fresh interpreter."""
+    None of them is needed, and [] gives every candidate a fresh interpreter. Containers always do."""
     timeout: float = 60.0
     """Wall-clock seconds for one candidate."""
     memory: str = "2GiB"
@@ -86,7 +95,7 @@ class EvalConfig:
     workers: int = len(os.sched_getaffinity(0))
     """How many candidates run at a time. Default: the number of processors."""
     allow_unsandboxed: bool = False
-    """Where no sandbox works, run candidates without one. They can then do all that you can."""
+    """Where bubblewrap does not work, run candidates without a sandbox. They can then do all that you can."""
 
 
 def main(config: EvalConfig) -> int:
@@ -113,6 +122,7 @@ def main(config: EvalConfig) -> int:
         "sampled": candidates.sampled,
         "sandbox": runner.sandbox.describe() if runner else None,
         "limits": asdict(runner.limits) if runner else None,
+        "checkouts": _checkouts(runner) if runner else None,
         "config": resolved(config),
         "inputs": _inputs(config, rows, benchmark),
         "versions": versions(),
@@ -157,9 +167,6 @@ def _runner(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) ->
         )
     if not repositories.is_dir():
         raise BadInput(f"--repositories {repositories}: no such folder; expected checkouts as DIR/REPOSITORY")
-    python = shutil.which(config.python)
-    if python is None:
-        raise BadInput(f"--python {config.python}: no such program; give the path of a python interpreter")
     if config.timeout <= 0:
         raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds")
     if config.workers < 1:
@@ -168,13 +175,14 @@ def _runner(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) ->
         raise BadInput(f"--cores {config.cores:g}: must be more than 0")
     limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory), cores=config.cores)
     environments = read_environments(config.environments)
-    sandbox = _sandbox(config)
+    used = {row.repository: environments.get(row.repository.lower(), DEFAULT) for row in rows}
+    sandbox = _sandbox(config, used)
     return Runner(
         sandbox=sandbox,
         limits=limits,
         repositories=repositories,
-        checkouts=checkout_hashes(repositories, rows),
-        python=Path(python).absolute(),
+        checkouts=find_checkouts(repositories, rows, any_commit=config.any_commit),
+        python=_python(config, sandbox),
         workers=config.workers,
         environments=environments,
     )
@@ -188,8 +196,47 @@ def parse_memory(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def _sandbox(config: EvalConfig) -> Sandbox:
+def _python(config: EvalConfig, sandbox: Sandbox) -> Path | None:
+    """What python means where an environment says nothing else; None if all have an image of their own."""
+    if config.sandbox != "bubblewrap" and config.image is None:
+        return None
+    python = sandbox.find_python(config.python)
+    if python is None:
+        what = f"{config.python or 'python'}: no such program{f' in {config.image}' if config.image else ''}"
+        raise BadInput(f"--python {what}; give the path of a python interpreter")
+    return python
+
+
+def _sandbox(config: EvalConfig, used: dict[str, Environment]) -> Sandbox:
+    """The sandbox that was asked for, for repositories with these environments."""
+    images = {name: environment.image for name, environment in used.items() if environment.image is not None}
+    if config.sandbox == "bubblewrap":
+        return _bubblewrap(config, images)
+    if config.allow_unsandboxed:
+        raise BadInput(f"--allow_unsandboxed with --sandbox {config.sandbox}: only containers have the image")
+    without = sorted(used.keys() - images.keys())
+    if config.image is None and without:
+        raise BadInput(
+            f"--sandbox {config.sandbox} needs an image: give --image NAME, or image: NAME of {without[0]} "
+            "in --environments"
+        )
+    if config.image is None and config.python is not None:
+        raise BadInput(f"--python {config.python}: give --image too, whose interpreter it is")
+    if config.sandbox == "apptainer":
+        return Apptainer(config.image, sorted(images.values()))
+    return Container(config.sandbox, config.image, sorted(images.values()))
+
+
+def _bubblewrap(config: EvalConfig, images: dict[str, str]) -> Sandbox:
     """Bubblewrap; where it does not work and the user allows that, no sandbox."""
+    if config.image is not None:
+        raise BadInput(f"--image {config.image}: bubblewrap has no images; give --sandbox docker or another")
+    if images:
+        name, image = next(iter(images.items()))
+        raise BadInput(
+            f"{config.environments}: {name}: image is {image}, and bubblewrap has no images; "
+            "give --sandbox docker or another"
+        )
     try:
         return Bubblewrap(config.preload)
     except BadInput as error:
@@ -218,6 +265,14 @@ def _inputs(config: EvalConfig, rows: list[Row], benchmark: Benchmark | None) ->
         "rows_sha256": sha256_of([row.as_dict() for row in rows]),
         "benchmark_sha256": benchmark.sha256 if benchmark else None,
         "candidates_sha256": None if config.gold else sha256_of_file(config.candidates),
+    }
+
+
+def _checkouts(runner: Runner) -> dict[str, Any]:
+    """Which commit and which files every repository had; None where there was no checkout."""
+    return {
+        name: found and {"commit": found.commit, "content": found.content, "proven": found.proven}
+        for name, found in runner.checkouts.items()
     }
 
 

@@ -11,4 +11,6 @@ no control group is writable, a few hundred megabytes of overshoot between two l
 interpreter, its packages, /usr and the repository are readable inside and trusted. Libraries that a fork
 server has imported (fork_server.py) are in memory that programs share, and count towards no limit. A program
 can always claim success by exiting with code 0.
+
+This is bubblewrap's (bubblewrap.py); container.py and apptainer.py say what differs in an image.
 """

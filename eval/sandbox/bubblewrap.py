@@ -25,7 +25,7 @@ from typing import IO
 from eval.sandbox.cgroups import ControlGroup, find_control_groups
 from eval.sandbox.fork_server import Fork, ForkServer, Request
 from eval.sandbox.interface import Limits, Outcome, Program
-from eval.sandbox.interpreter import Interpreter, examine
+from eval.sandbox.interpreter import Interpreter, examine, find_on_host
 from eval.sandbox.process import (
     PYTHON_START,
     Meter,
@@ -99,6 +99,10 @@ class Bubblewrap:
         interpreter = self._interpreter(program.python)
         return self._run(program, limits, interpreter, self._server(program, interpreter))
 
+    def find_python(self, name: str | None = None, image: str | None = None) -> Path | None:
+        """The interpreter on the host, which is read-only inside. Raises BadInput for an image."""
+        return find_on_host(name, image)
+
     def close(self) -> None:
         """Ends the fork servers."""
         for server in self._servers.values():
@@ -140,7 +144,10 @@ class Bubblewrap:
                 report, report_end = map(stack.enter_context, _pipe())
                 texts = _texts(program, place, user)
                 data = {path: stack.enter_context(_in_memory(text)) for path, text in texts.items()}
-                walls = [*self._walls(limits.disk), *_furniture(program, place, interpreter, data)]
+                walls = [
+                    *self._walls(limits.disk, program.devices),
+                    *_furniture(program, place, interpreter, data),
+                ]
                 given = [report_end, *data.values()]
                 if self._filter:
                     given.append(stack.enter_context(_in_memory(self._filter)))
@@ -257,7 +264,7 @@ class Bubblewrap:
         release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
         return _KEEPERS if release >= (5, 14) else _KEEPERS + tasks_of_this_user()
 
-    def _walls(self, disk: int) -> list[str]:
+    def _walls(self, disk: int, devices: Sequence[str] = ()) -> list[str]:
         """bwrap's options for namespaces and the file system that all programs share; `disk` in bytes."""
         options = ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
         options += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
@@ -273,7 +280,10 @@ class Bubblewrap:
                 options += ["--ro-bind", str(folder), str(folder)]
         for name in _SETTINGS:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        options += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+        options += ["--proc", "/proc", "--dev", "/dev"]
+        for device in map(Path, devices):
+            options += [*_parents(device), "--dev-bind", str(device), str(device)]
+        options += ["--remount-ro", "/dev"]
         for scratch in _SCRATCH:
             options += ["--size", str(disk), "--perms", "1777", "--tmpfs", scratch]
         options += ["--perms", "1777", "--dir", str(_TEMPORARY)]

@@ -28,7 +28,8 @@ class Program:
 
     `repository` is copied, never changed; `path` is the folder inside it that the code runs in.
     `kind` is `bash` or `python`; `prefix` is bash code that prepares the folder first.
-    `python` is the interpreter that `python` and `python3` mean inside.
+    `python` is the interpreter that `python` and `python3` mean inside. `devices` are device files that it
+    may use; `image` is what a container is made from, None for the sandbox's own.
     """
 
     code: str
@@ -38,6 +39,8 @@ class Program:
     python: Path
     prefix: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    image: str | None = None
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,13 @@ class Sandbox(Protocol):
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         """Runs one program to its end and leaves nothing of it behind."""
+        ...
+
+    def find_python(self, name: str | None = None, image: str | None = None) -> Path | None:
+        """The interpreter that programs have under this name or path, or by default; None if there is none.
+
+        Raises BadInput if there are no such images.
+        """
         ...
 
     def describe(self) -> dict[str, str]:

@@ -3,7 +3,9 @@
 import functools
 import json
 import os
+import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,14 @@ class Interpreter:
     executable: Path
     folders: tuple[Path, ...]
     links: tuple[tuple[Path, str], ...]
+
+
+def find_on_host(name: str | None, image: str | None) -> Path | None:
+    """`find_python` of a sandbox without images: a path or a name on PATH, by default this interpreter."""
+    if image is not None:
+        raise BadInput(f"image {image}: only containers have images; expected --sandbox docker or another")
+    found = shutil.which(Path(name or sys.executable).expanduser())
+    return Path(found).absolute() if found else None
 
 
 @functools.cache

@@ -16,11 +16,14 @@ from eval.sandbox.interface import Ending, Limits, Outcome, Program
 PREPARATION_SECONDS = 300.0
 """For copying the repository and for the row's prefix; the candidate's own time starts after that."""
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 _KEPT = 32 << 10
 """Bytes kept of the head of a stream, and as many of its tail."""
 
 # Stages are reported on a pipe of its own as NUL, name, newline, among all that the preparation prints. It is
-# closed once "started" is on it: no candidate can write there, and every failure after it is the candidate's.
+# closed once "started" is on it: what candidates may write there where it has a name comes after that, counts
+# as output and changes nothing, as every failure after it is the candidate's.
 _COPY = r"""
 report=$1 source=$2 copy=$3 owner=$4; shift 4
 {
@@ -137,7 +140,7 @@ class Running:
 
 
 def refusal(program: Program) -> Outcome | None:
-    """The outcome of a program that cannot be run because its row names no folder of the repository."""
+    """The outcome of a program that cannot be run: no repository, no folder of it, or a missing device."""
     path = os.path.normpath(program.path or ".")
     if "\0" in path or os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
         return infrastructure(
@@ -145,6 +148,12 @@ def refusal(program: Program) -> Outcome | None:
         )
     if not program.repository.is_dir():
         return infrastructure(f"{program.repository}: no such repository folder")
+    folder = (program.repository / path).resolve()
+    if not folder.is_relative_to(program.repository.resolve()):
+        return infrastructure(f"path {program.path!r} leads out of the repository by a link, to {folder}")
+    for device in program.devices:
+        if not Path(device).exists():
+            return infrastructure(f"{device}: no such device file on this machine")
     return None
 
 
@@ -180,12 +189,16 @@ def _copying(place: Place, report: int) -> list[str]:
 
 
 def environment(
-    home: Path, temporary: Path, python: Path, wrappers: Path, more: dict[str, str]
+    home: Path,
+    temporary: Path,
+    python: Path,
+    wrappers: Path,
+    more: dict[str, str],
+    path: str = SYSTEM_PATH,
 ) -> dict[str, str]:
-    """All variables that a program gets; nothing of the caller's."""
-    path = f"{wrappers}:{python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    """All variables that a program gets; nothing of the caller's. `path` are folders of programs."""
     return {
-        "PATH": path,
+        "PATH": f"{wrappers}:{python.parent}:{path}",
         "HOME": str(home),
         "TMPDIR": str(temporary),
         "USER": "candidate",
@@ -252,6 +265,7 @@ class _Watch:
         self.stdout, self.stderr, self.report = map(_Stream, (process.stdout, process.stderr, running.report))
         self.begin = self.finish = time.monotonic()
         self.started: float | None = None
+        self.reported = 0
         self.killed: Ending | None = None
 
     def until_the_end(self) -> None:
@@ -287,10 +301,15 @@ class _Watch:
                 self._check_output_and_time(now)
 
     def _check_output_and_time(self, now: float) -> None:
-        if self.stdout.size + self.stderr.size > self.limits.output:
+        if self._too_much_output():
             self.killed = "output_limit"
         elif now >= self._deadline():
             self.killed = "timed_out"
+
+    def _too_much_output(self) -> bool:
+        """Counts what comes on the report after the start too: no candidate keeps the harness reading."""
+        more = self.report.size - self.reported if self.started is not None else 0
+        return self.stdout.size + self.stderr.size + more > self.limits.output
 
     def _deadline(self) -> float:
         if self.started is None:
@@ -301,6 +320,7 @@ class _Watch:
         said = self.report.head + self.report.tail
         if self.started is None and b"\0started\n" in said:
             self.started = time.monotonic()
+            self.reported = self.report.size
             if forked := _FORKED_START.search(said):
                 self.running.meter.follow(int(forked[1]))
 
@@ -315,7 +335,7 @@ class _Watch:
             while stream.read():
                 self._notice_start()
             stream.pipe.close()
-        if self.killed is None and self.stdout.size + self.stderr.size > self.limits.output:
+        if self.killed is None and self._too_much_output():
             self.killed = "output_limit"
 
     def outcome(self) -> Outcome:

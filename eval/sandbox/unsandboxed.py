@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from eval.sandbox.interface import Limits, Outcome, Program
-from eval.sandbox.interpreter import examine
+from eval.sandbox.interpreter import examine, find_on_host
 from eval.sandbox.process import (
     Place,
     Running,
@@ -49,6 +49,10 @@ class Unsandboxed:
                 return supervise(_start(program, python, limits, Path(scratch)), limits)
         except OSError as error:
             return infrastructure(f"the program could not be started: {error}")
+
+    def find_python(self, name: str | None = None, image: str | None = None) -> Path | None:
+        """The interpreter on the host. Raises BadInput if an image is asked for."""
+        return find_on_host(name, image)
 
     def describe(self) -> dict[str, str]:
         """Which limits are in force; there is no isolation."""

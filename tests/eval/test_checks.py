@@ -220,3 +220,12 @@ def test_paper_takes_substrings_in_any_case() -> None:
 def test_paper_calls_bash_what_contains_a_script_and_a_blank() -> None:
     assert type_of("echo train.py --lr 0.1", "paper") == BASH
     assert type_of("python ok.py", "paper") == PYTHON
+
+
+def test_an_answer_of_megabytes_is_not_read() -> None:
+    """Under the published rules it is still searched."""
+    code = "python train.py --lr 0.1\n" * 400_000
+    assert type_of(code) is None
+    assert type_of(code, "paper") == BASH
+    assert not has(code, lr=0.1)
+    assert has(code, "paper", lr=0.1)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from eval.checkouts import Checkout, find_checkouts
 from eval.environments import DEFAULT, Environment, read_environments
-from eval.execution import Runner, checkout_hashes
+from eval.execution import Runner
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome
 from mlbench_data.bad_input import BadInput
@@ -18,10 +19,12 @@ def test_a_file_names_repositories_and_what_they_need(tmp_path: Path) -> None:
     path = tmp_path / "environments.yaml"
     path.write_text(
         "LAVIS: {python: /opt/lavis/bin/python, variables: {A: b}, timeout: 600}\nbert: {prefix: cd src}\n"
+        "vid2vid: {image: 'some:1', devices: [/dev/nvidia0, /dev/nvidiactl]}\n"
     )
     assert read_environments(path) == {
         "lavis": Environment("/opt/lavis/bin/python", {"A": "b"}, timeout=600),
         "bert": Environment(prefix="cd src"),
+        "vid2vid": Environment(image="some:1", devices=("/dev/nvidia0", "/dev/nvidiactl")),
     }
     assert read_environments(None) == {}
 
@@ -40,6 +43,11 @@ def test_a_file_names_repositories_and_what_they_need(tmp_path: Path) -> None:
         ("a: {timeout: 0}", "timeout is 0"),
         ("a: {timeout: .inf}", "timeout is inf"),
         ("a: {timeout: soon}", "timeout is 'soon'"),
+        ("a: {image: 3}", "image is 3"),
+        ("a: {image: ''}", "image is ''"),
+        ("a: {devices: /dev/nvidia0}", "devices is '/dev/nvidia0'"),
+        ("a: {devices: [/etc/shadow]}", "expected a list such as"),
+        ("a: {devices: [/dev/../etc/shadow]}", "expected a list such as"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
@@ -55,7 +63,7 @@ def outcome(row: Row, repositories: Path, code: str, environment: Environment) -
         sandbox=Bubblewrap(),
         limits=Limits(seconds=20, memory=256 << 20),
         repositories=repositories,
-        checkouts=checkout_hashes(repositories, [row]),
+        checkouts=find_checkouts(repositories, [row], any_commit=False),
         python=Path(sys.executable),
         workers=1,
         environments={row.repository.lower(): environment},
@@ -85,7 +93,14 @@ def test_an_interpreter_that_is_not_there_is_no_failure_of_the_answer(
 
 def test_an_outcome_in_another_environment_is_not_used_again(rows: list[Row], repositories: Path) -> None:
     row = rows[0]
-    runner = Runner(Bubblewrap(), Limits(), repositories, {"tiny": "x"}, Path(sys.executable), 1)
+    runner = Runner(
+        Bubblewrap(),
+        Limits(),
+        repositories,
+        {"tiny": Checkout(repositories / "tiny", "x", None, False)},
+        Path(sys.executable),
+        1,
+    )
     other = replace(runner, environments={"tiny": Environment(variables={"A": "b"})})
     assert runner.environment(row) == DEFAULT
     assert runner.identity(row, "true") != other.identity(row, "true")

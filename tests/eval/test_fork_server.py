@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eval.execution import Runner, checkout_hashes
+from eval.checkouts import find_checkouts
+from eval.execution import Runner
 from eval.run import MINI_REPOSITORIES
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome, Program
@@ -104,7 +105,7 @@ def test_it_ends_and_says_what_a_fresh_interpreter_does(
 def test_minibenchs_answers_end_as_with_a_fresh_interpreter(fresh: Bubblewrap, forked: Bubblewrap) -> None:
     rows = [row for row in default_benchmark().rows("full") if row.type == PYTHON]
     assert rows
-    hashes = checkout_hashes(MINI_REPOSITORIES, rows)
+    hashes = find_checkouts(MINI_REPOSITORIES, rows, any_commit=False)
     for row in rows:
         ends = []
         for sandbox in (fresh, forked):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -44,6 +45,9 @@ class Endless:
     def run(self, program: Program, limits: Limits) -> Outcome:
         return Outcome("timed_out", None, limits.seconds, None, "", f"stderr {ATTACK}", "")
 
+    def find_python(self, name: str | None = None, image: str | None = None) -> Path | None:
+        return Path(name or sys.executable)
+
     def describe(self) -> dict[str, str]:
         return {"sandbox": self.name}
 
@@ -53,7 +57,7 @@ def results(
     tmp_path: Path, rows_file: Path, rows: list[Row], repositories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A finished strict evaluation whose candidates time out; one passes the paper's checks only."""
-    monkeypatch.setattr(run, "_sandbox", lambda config: Endless())
+    monkeypatch.setattr(run, "_sandbox", lambda config, used: Endless())
     candidates = tmp_path / "candidates.jsonl"
     answers = [rows[0].output, f"python train.py --lr 0.15 # {ATTACK}"]
     candidates.write_text(json.dumps({"github_id": 7, "id": 1, "output": answers}) + "\n")

@@ -41,6 +41,9 @@ class ScriptedSandbox:
         ending = self.endings(program)
         return Outcome(ending, 0 if ending == "exited" else None, 0.1, 1 << 20, "out", "", "")
 
+    def find_python(self, name: str | None = None, image: str | None = None) -> Path | None:
+        return Path(name or sys.executable)
+
     def describe(self) -> dict[str, str]:
         return {"sandbox": self.name}
 
@@ -48,7 +51,7 @@ class ScriptedSandbox:
 @pytest.fixture
 def sandbox(monkeypatch: pytest.MonkeyPatch) -> ScriptedSandbox:
     scripted = ScriptedSandbox()
-    monkeypatch.setattr(run, "_sandbox", lambda config: scripted)
+    monkeypatch.setattr(run, "_sandbox", lambda config, used: scripted)
     return scripted
 
 
@@ -177,7 +180,7 @@ def test_what_fails_a_check_is_never_run(config: EvalConfig, sandbox: ScriptedSa
 
 
 def test_without_execution_no_sandbox_is_touched(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_sandbox", lambda config: pytest.fail("a sandbox was made"))
+    monkeypatch.setattr(run, "_sandbox", lambda config, used: pytest.fail("a sandbox was made"))
     assert main(replace(config, execute=False, repositories=None)) == 0
     summary = summary_of(config)
     assert summary["executed"] is False

@@ -10,20 +10,18 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eval.sandbox import bubblewrap
 from eval.sandbox.bubblewrap import Bubblewrap
-from eval.sandbox.interface import Limits, Outcome, Program, Sandbox
+from eval.sandbox.interface import Limits, Sandbox
 from eval.sandbox.unsandboxed import Unsandboxed
 from mlbench_data.bad_input import BadInput
+from tests.eval.programs import DAEMON, PYTHON, bash, exited, marked, python, wait_for
 from tests.helpers import skip_or_fail
 
-PYTHON = Path(sys.executable)
 ROOT = os.geteuid() == 0
 LIMITS = Limits(seconds=20, memory=256 << 20, disk=32 << 20, output=1 << 20, processes=32)
 
@@ -50,43 +48,6 @@ def repository(tmp_path: Path) -> Path:
     (folder / "data.txt").write_text("original\n")
     (folder / "inner" / "helper.py").write_text("ANSWER = 42\n")
     return folder
-
-
-def bash(repository: Path, code: str, **changes: Any) -> Program:
-    """A bash program in the repository's root."""
-    return replace(Program(code, "bash", repository, "./", PYTHON), **changes)
-
-
-def python(repository: Path, code: str, **changes: Any) -> Program:
-    """A python program in the repository's root."""
-    return replace(Program(code, "python", repository, "./", PYTHON), **changes)
-
-
-def exited(outcome: Outcome, code: int) -> bool:
-    """Whether the program ended by itself with this exit code; shows the outcome when an assertion fails."""
-    return (outcome.ending, outcome.exit_code) == ("exited", code)
-
-
-def marked(mark: str) -> list[int]:
-    """Processes of the machine, zombies left out, whose command line holds `mark`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def wait_for(condition: Any, seconds: float = 10) -> bool:
-    """Whether `condition()` comes true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())
 
 
 # What a verdict rests on.
@@ -369,6 +330,16 @@ def test_nothing_else_can_be_written_to(walls: Bubblewrap, repository: Path, fol
     assert exited(outcome, 1)
 
 
+def test_named_devices_can_be_used_and_no_others(walls: Bubblewrap, repository: Path) -> None:
+    code = "head -c 1 /dev/zero && [ ! -e /dev/kmsg ]"
+    assert exited(walls.run(bash(repository, code), LIMITS), 0)
+    code = "ls /dev/kmsg && ! touch /dev/new"
+    assert exited(walls.run(bash(repository, code, devices=("/dev/kmsg",)), LIMITS), 0)
+    outcome = walls.run(bash(repository, "true", devices=("/dev/nvidia99",)), LIMITS)
+    assert outcome.ending == "infrastructure"
+    assert "/dev/nvidia99: no such device" in outcome.detail
+
+
 # What is out of reach.
 
 
@@ -500,9 +471,6 @@ def test_the_scratch_folder_is_removed(
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     sandbox.run(bash(repository, "mkdir -p a/b; touch a/b/c; chmod 500 a/b"), LIMITS)
     assert list(scratch.iterdir()) == []
-
-
-DAEMON = "(setsid bash -c 'setsid sleep 60.{mark} & setsid sleep 61.{mark}' >/dev/null 2>&1 &) ; sleep 0.3"
 
 
 @pytest.mark.parametrize("rest", ["exit 0", "exit 1", "sleep 60", "kill -9 $$"])
