@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,16 @@ class EvaluationBenchmarkConfig:
     """Candidates in all, at least."""
     attack_every: int = 20
     """Every so many-th candidate is followed by an attack."""
+    quick: bool = False
+    """120 candidates, of which every sixth is an attack: about three minutes."""
     out: str = "runs/benchmarks/evaluation"
     """Folder for the candidates and the results; what is finished there is kept."""
 
 
 def main(config: EvaluationBenchmarkConfig) -> int:
     """A whole evaluation with attacks among its candidates."""
+    if config.quick:
+        config = replace(config, candidates=120, attack_every=6)
     out = Path(config.out)
     rows = default_benchmark().rows("full")
     answers = answers_with_attacks(config, rows)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.measuring import print_result, print_table, seconds_of
@@ -40,10 +40,14 @@ class SandboxBenchmarkConfig:
     """Candidates that run at a time."""
     repeats: int = 3
     """How often each side is timed, in turn."""
+    quick: bool = False
+    """Six rows, once: under two minutes."""
 
 
 def main(config: SandboxBenchmarkConfig) -> int:
     """Running candidates: forked and sandboxed against the reference's way, and what the sandbox costs."""
+    if config.quick:
+        config = replace(config, rows=6, repeats=1)
     numbers = [(number, row) for row in range(config.rows) for number in range(config.candidates)]
     programs = [TORCH.format(*pair) for pair in numbers]
     jobs, empty = [("python", code) for code in programs], [("bash", "true")] * config.commands

@@ -135,7 +135,7 @@ def sample_all(engine: Engine, prompts: list[Prompt], sampling: Sampling, file: 
     print(
         f"sampled {len(prompts) - len(done) - len(file.failed)} rows with {engine.name} in "
         f"{time.monotonic() - started:.1f} s, {speed()}; all rows: {cost['prompt_tokens']:,} prompt tokens, "
-        f"{cost['computed_prompt_tokens']:,} of them computed, {cost['generated_tokens']:,} generated"
+        f"{cost['cached_prompt_tokens']:,} of them cached, {cost['generated_tokens']:,} generated"
     )
 
 

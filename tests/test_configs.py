@@ -22,7 +22,7 @@ def train_config() -> Any:
 
 
 def eval_config() -> Any:
-    from eval.run import EvalConfig
+    from eval.config import EvalConfig
 
     return EvalConfig
 

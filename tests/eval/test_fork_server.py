@@ -12,7 +12,7 @@ import pytest
 
 from eval.checkouts import find_checkouts
 from eval.execution import Runner
-from eval.run import MINI_REPOSITORIES
+from eval.runner import MINI_REPOSITORIES
 from eval.sandbox.bubblewrap import Bubblewrap
 from eval.sandbox.interface import Limits, Outcome, Program
 from mlbench_data.rows import PYTHON

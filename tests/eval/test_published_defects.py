@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from eval.checkouts import find_checkouts
-from eval.run import EvalConfig, main
+from eval.config import EvalConfig
+from eval.run import main
 from infer.candidates import CandidatesFile
 from infer.config import GenerateConfig
 from infer.engines.interface import Answer, Completion, Usage

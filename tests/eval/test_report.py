@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from eval import run
+from eval import run, runner
+from eval.config import EvalConfig
 from eval.report import ReportConfig, main, read_run, regrade
 from eval.results import read_results
-from eval.run import EvalConfig
 from eval.sandbox.interface import Limits, Outcome, Program
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
@@ -57,7 +57,7 @@ def results(
     tmp_path: Path, rows_file: Path, rows: list[Row], repositories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A finished strict evaluation whose candidates time out; one passes the paper's checks only."""
-    monkeypatch.setattr(run, "_sandbox", lambda config, used: Endless())
+    monkeypatch.setattr(runner, "sandbox_of", lambda config, used: Endless())
     candidates = tmp_path / "candidates.jsonl"
     answers = [rows[0].output, f"python train.py --lr 0.15 # {ATTACK}"]
     candidates.write_text(json.dumps({"github_id": 7, "id": 1, "output": answers}) + "\n")

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from eval import run
+from eval import runner
 from eval.candidates import read_candidates
 from eval.checks import Mode
-from eval.run import EvalConfig, main, parse_memory
+from eval.config import EvalConfig
+from eval.run import main
+from eval.runner import parse_memory
 from eval.sandbox.interface import Ending, Limits, Outcome, Program
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
@@ -51,7 +53,7 @@ class ScriptedSandbox:
 @pytest.fixture
 def sandbox(monkeypatch: pytest.MonkeyPatch) -> ScriptedSandbox:
     scripted = ScriptedSandbox()
-    monkeypatch.setattr(run, "_sandbox", lambda config, used: scripted)
+    monkeypatch.setattr(runner, "sandbox_of", lambda config, used: scripted)
     return scripted
 
 
@@ -180,7 +182,7 @@ def test_what_fails_a_check_is_never_run(config: EvalConfig, sandbox: ScriptedSa
 
 
 def test_without_execution_no_sandbox_is_touched(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_sandbox", lambda config, used: pytest.fail("a sandbox was made"))
+    monkeypatch.setattr(runner, "sandbox_of", lambda config, used: pytest.fail("a sandbox was made"))
     assert main(replace(config, execute=False, repositories=None)) == 0
     summary = summary_of(config)
     assert summary["executed"] is False
