@@ -111,4 +111,4 @@ def _read_manifest(path: Path, benchmark_sha256: str | None) -> dict[str, Any]:
             f"{benchmark_sha256[:12]}); give --benchmark the one it was sampled from"
         )
     sampled = values.get("identity")
-    return sampled if isinstance(sampled, dict) else {}
+    return {**sampled, "adapter": values.get("adapter")} if isinstance(sampled, dict) else {}

@@ -15,10 +15,10 @@ from typing import Literal
 from eval.checks import check
 from eval.facts import number
 from mlbench_data.bad_input import BadInput
-from mlbench_data.benchmark import open_benchmark
 from mlbench_data.cli import run_script
 from mlbench_data.files import output_file, read_jsonl, read_text, write_text
 from mlbench_data.rows import Row, parse_row
+from mlbench_data.sources import benchmark_named
 
 Finding = Literal[
     "unreadable",
@@ -50,7 +50,7 @@ class DoctorConfig:
     rows: str | None = None
     """Rows as FILE.jsonl; broken ones are found, not refused."""
     benchmark: str | None = None
-    """Or a folder made by mlbench_data/build.py: the rows of all its splits."""
+    """Or mini (default), or a folder made by mlbench_data/build.py: the rows of all its splits."""
     repositories: str | None = None
     """Folder of checkouts, or of REPOSITORY/INDEX.txt with every path of the repository a line."""
     out: str | None = None
@@ -80,11 +80,11 @@ class Examined:
 
 def main(config: DoctorConfig) -> int:
     """Examines every row of a benchmark: can it be answered rightly at all, by its own answer?"""
-    if (config.rows is None) == (config.benchmark is None):
-        raise BadInput("give either --rows FILE.jsonl or --benchmark DIR")
+    if config.rows is not None and config.benchmark is not None:
+        raise BadInput("give either --rows FILE.jsonl or --benchmark DIR, not both")
     if config.out is not None:
         output_file(config.out)
-    rows = list(_lines(config.rows) if config.rows is not None else _splits(config.benchmark or ""))
+    rows = list(_lines(config.rows) if config.rows is not None else _splits(config.benchmark or "mini"))
     if not rows:
         raise BadInput(f"{config.rows or config.benchmark}: no rows; expected at least one")
     folders = Folders(config.repositories)
@@ -107,7 +107,7 @@ def _lines(path: str) -> Iterator[Examined]:
 
 
 def _splits(folder: str) -> Iterator[Examined]:
-    benchmark, seen = open_benchmark(folder), set()
+    benchmark, seen = benchmark_named(folder), set()
     for split in benchmark.manifest["splits"]:
         for row in benchmark.rows(split):
             if row not in seen:  # the quarter's rows are in full too

@@ -59,7 +59,7 @@ class Runner:
         environment = self.environment(row)
         limits = replace(self.limits, seconds=environment.timeout or self.limits.seconds)
         try:
-            python = self._interpreter(environment)
+            python = self.interpreter(environment)
             if python is None:
                 return _infrastructure(
                     f"no interpreter {environment.python or 'python'} for {row.repository}"
@@ -83,7 +83,7 @@ class Runner:
                 raise
             return _infrastructure(str(error))
 
-    def _interpreter(self, environment: Environment) -> Path | None:
+    def interpreter(self, environment: Environment) -> Path | None:
         """What `python` means in an environment: an image has one of its own."""
         if environment.python is None and environment.image is None:
             return self.python

@@ -40,7 +40,8 @@ class ReportConfig:
     """Which results to show, and where."""
 
     results: list[str] = field(default_factory=list, metadata={"positional": True})
-    """Folders that eval/run.py wrote, named without a flag. Default: all below runs/results."""
+    """Folders that eval/run.py wrote, named without a flag; the others are compared with the first. Default:
+    all below runs/results."""
     out: str = "report.html"
     """The page to write."""
 
@@ -55,7 +56,6 @@ class Run:
     mode: Mode
     executed: bool
     sampled: str
-    seconds: float
     rows: list[Row]
     results: dict[Mode, list[Result]]
     summaries: dict[Mode, dict[str, Any]]
@@ -73,7 +73,11 @@ def main(config: ReportConfig) -> int:
     write_report(runs, Path(config.out))
     for pair in pairs_of(runs):
         print(f"{pair.second.name} against {pair.first.name}, mode {pair.first.mode}: {in_words(pair.found)}")
-    print(f"compared {len(runs)} in {config.out}")
+    compared = {pair.second.name for pair in pairs_of(runs)}
+    for run in runs[1:]:
+        if run.name not in compared:
+            print(f"{run.name} has other rows, mode or execution than {runs[0].name}: not compared with it")
+    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {config.out}")
     return 0
 
 
@@ -113,7 +117,7 @@ def read_run(folder: Path) -> Run:
     summary = read_json(folder / "summary.json", "the summary of a finished evaluation by eval/run.py")
     try:
         mode, executed, gold = summary["mode"], summary["executed"], summary["gold"]
-        expected, seconds = summary["candidates"], summary["seconds"]
+        expected = summary["candidates"]
     except (TypeError, KeyError) as error:
         raise BadInput(
             f"{folder / 'summary.json'}: no {error}; expected the summary of eval/run.py"
@@ -137,7 +141,6 @@ def read_run(folder: Path) -> Run:
         mode=mode,
         executed=executed,
         sampled=_sampled(summary.get("sampled")),
-        seconds=seconds,
         rows=rows,
         results=graded,
         summaries={mode: summarise(rows, graded[mode], mode, executed=executed) for mode in MODES},
@@ -149,7 +152,7 @@ def _sampled(identity: Any) -> str:
     """How candidates were made, in a line; empty if the file did not say."""
     if not isinstance(identity, dict):
         return ""
-    words = ("model", "engine", "task", "n", "temperature", "top_p", "max_new_tokens")
+    words = ("model", "adapter", "engine", "task", "n", "temperature", "top_p", "max_new_tokens")
     return ", ".join(f"{name} {identity[name]}" for name in words if identity.get(name) is not None)
 
 

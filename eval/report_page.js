@@ -1,6 +1,6 @@
 const field = (name) => document.getElementById(name);
 const rows = [...document.querySelectorAll("#candidates > details")];
-const texts = rows.map((row) => [...row.querySelectorAll("p, pre:not(.read)")].map((part) => part.textContent).join("\n").toLowerCase());
+const texts = rows.map((row) => [...row.querySelectorAll(".where, p, pre:not(.read)")].map((part) => part.textContent).join("\n").toLowerCase());
 function filter() {
   const status = field("status").value, run = field("run").value, repository = field("repository").value;
   const modes = field("modes").value, error = field("error").value, search = field("search").value.toLowerCase();

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from eval.checkouts import find_checkouts
@@ -45,7 +46,7 @@ def runner_of(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) 
     environments = read_environments(config.environments)
     used = {row.repository: environments.get(row.repository.lower(), DEFAULT) for row in rows}
     sandbox = sandbox_of(config, used)
-    return Runner(
+    runner = Runner(
         sandbox=sandbox,
         limits=limits,
         repositories=repositories,
@@ -54,6 +55,22 @@ def runner_of(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) 
         workers=config.workers,
         environments=environments,
     )
+    for warning in warnings_of(runner, rows):
+        print(f"WARNING: {warning}", file=sys.stderr)
+    return runner
+
+
+def warnings_of(runner: Runner, rows: list[Row]) -> Iterator[str]:
+    """What is missing, said before hours of running in which it counts as infrastructure."""
+    names = {row.repository.lower() for row in rows}
+    for name in runner.environments.keys() - names:
+        yield f"environments: no row is about {name}; the rows are about {', '.join(sorted(names))}"
+    for row in {row.repository: row for row in rows}.values():
+        if runner.checkouts[row.repository] is None:
+            yield f"{runner.repositories / row.repository}: no such checkout; its candidates cannot be run"
+        if runner.interpreter(runner.environment(row)) is None:
+            python = runner.environment(row).python
+            yield f"environments: {row.repository}: no program {python}; its candidates cannot be run"
 
 
 def parse_memory(text: str) -> int:

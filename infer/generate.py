@@ -64,7 +64,7 @@ def main(config: GenerateConfig) -> int:
                 sample_all(engine, asked.prompts, sampling_of(config), file)
             if not file.finished:
                 keys = [prompt.row.key for prompt in asked.prompts]
-                file.finish(keys, record_of(config, asked.prompts, file))
+                file.finish(keys, {"adapter": name, **record_of(config, asked.prompts, file)})
             report(file, config.n)
     return 1 if any(file.failed for file in files.values()) else 0
 

@@ -150,6 +150,7 @@ def _record(manifests: list[dict[str, Any]]) -> dict[str, Any]:
         "readme_cut": {name: sum(cut[name] for cut in cuts) for name in cuts[0]},
         "dollars": round(sum(dollars), 6) if dollars else None,
         "config": {**manifests[0]["config"], "shard": "0/1"},
+        "adapter": manifests[0].get("adapter"),
         "versions": versions(),
         "shards": len(manifests),
     }

@@ -119,6 +119,7 @@ class Apptainer:
             "files": "private copy of the repository; image read-only",
             "memory": "RLIMIT_AS and resident memory looked at",
             "processes": "RLIMIT_NPROC",
+            "cores": "not limited",
             "disk": "RLIMIT_FSIZE for each file",
         }
 

@@ -200,6 +200,7 @@ class Container:
             "files": "private copy of the repository; image read-only",
             "memory": "the engine's control group, no swap; the peak is not known",
             "processes": "the engine's control group",
+            "cores": "the engine's control group",
             "disk": "tmpfs of bounded size, and as much again for /tmp and for /dev/shm",
         }
 
@@ -232,7 +233,14 @@ class Container:
             *("--read-only", "--tmpfs", f"{INSIDE}:{tmpfs}", "--tmpfs", f"{_TEMPORARY}:{tmpfs}"),
             *("--shm-size", str(limits.disk), "--user", _USER, "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges", "--pids-limit", str(limits.processes + _KEEPERS)),
-            *("--memory", str(limits.memory), "--memory-swap", str(limits.memory)),
+            *(
+                "--memory",
+                str(limits.memory),
+                "--memory-swap",
+                str(limits.memory),
+                "--cpus",
+                str(limits.cores),
+            ),
             *("--log-driver", "none", "--no-healthcheck", "--stop-signal", "KILL", *self._engine.options),
         ]
 

@@ -364,5 +364,5 @@ class _Watch:
         }[self.killed]
         text = self.report.text().partition("\0ended ")[0]
         stage, _, said = text.rpartition("\0")[2].partition("\n")
-        words = f"{said} {self.stderr.text()}".split()
-        return f"{stage or 'starting the sandbox'} {how}: {' '.join(words)[-500:]}"
+        words = " ".join(f"{said} {self.stderr.text()}".split())[-500:]
+        return f"{stage or 'starting the sandbox'} {how}{f': {words}' if words else ', without a word'}"

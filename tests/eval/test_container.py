@@ -303,6 +303,12 @@ def test_a_memory_hog_is_out_of_memory(run: Run) -> None:
     assert run(in_a_child, replace(LIMITS, seconds=3)).ending == "out_of_memory"
 
 
+def test_cores_are_bounded(run: Run) -> None:
+    code = "import time\nstart = time.monotonic()\nwhile time.monotonic() < start + 1.5: pass\n"
+    code += "print(time.process_time() / 1.5)"
+    assert float(run(code, kind="python", limits=Limits(cores=0.25)).stdout) < 0.5
+
+
 def test_a_fork_bomb_is_contained_and_removed(run: Run, engine: str) -> None:
     mark = f"mark{uuid.uuid4().hex}"
     code = f"bomb() {{ bomb | bomb & }}; for n in 1 2; do bash -c 'sleep 50; : {mark}' & done; bomb; sleep 60"
