@@ -3,6 +3,7 @@
 import itertools
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,12 +164,13 @@ def _existing(folder: Path) -> Path | None:
 
 
 def _remove_abandoned(groups: ControlGroups) -> None:
-    """Removes the empty groups of harnesses that were killed."""
+    """Removes the empty groups of harnesses that were killed; one in use may be another container's."""
     for parent in set(filter(None, (groups.memory, groups.processes, groups.cpu))):
         for folder in parent.glob(_NAME.format(pid="*", serial="*")):
             owner = folder.name.split("-")[1]
             if not Path("/proc", owner).exists():
-                _remove(folder)
+                with suppress(OSError):
+                    folder.rmdir()
 
 
 def _remove(folder: Path) -> None:

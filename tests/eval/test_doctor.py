@@ -111,11 +111,11 @@ def test_the_real_rows_that_fail_the_papers_own_check_are_found(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ([], "give either --rows FILE.jsonl or --benchmark DIR"),
         (["--rows", "a", "--benchmark", "b"], "give either --rows"),
         (["--rows", "missing.jsonl"], "missing.jsonl: No such file"),
         (["--rows", "/dev/null"], "/dev/null: no rows"),
-        (["--benchmark", "mini", "--repositories", "nowhere"], "expected a prepared benchmark"),
+        (["--benchmark", "nowhere"], "expected a prepared benchmark"),
+        (["--repositories", "nowhere"], "nowhere: no such folder"),
     ],
 )
 def test_bad_input_is_one_line(run_script: RunScript, arguments: list[str], error: str) -> None:
