@@ -8,6 +8,8 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, read_jsonl
 from mlbench_data.rows import Row, RowKey
 
+MOST_CANDIDATES = 10_000
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -34,6 +36,8 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     Raises BadInput naming file and line: for a row that is not among `rows`, a second line for one row, a
     field of a wrong kind, or a manifest beside the file that names another benchmark.
     """
+    if not Path(path).is_file():
+        raise BadInput(f"{str(path)!r}: no such file; expected the candidates that infer/generate.py wrote")
     what = 'one candidate a line: {"github_id": 1, "id": 2, "output": ["...", ...]}'
     known = {row.key for row in rows}
     lines: dict[RowKey, int] = {}
@@ -61,6 +65,8 @@ def read_candidates(path: str | Path, rows: list[Row], benchmark_sha256: str | N
     if n == 0:
         raise BadInput(f"{path}: no answer in the whole file; expected {what}")
     asked = sampled.get("n")
+    if type(asked) is int and asked > MOST_CANDIDATES:
+        raise BadInput(f"{path}: its manifest says {asked} candidates a row; at most {MOST_CANDIDATES}")
     n = max(n, asked) if type(asked) is int else n
     by_row: dict[RowKey, list[str | None]] = {}
     for row in rows:

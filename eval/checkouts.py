@@ -17,7 +17,7 @@ _NOT_CONTENT = {".git", "__pycache__"}
 @dataclass(frozen=True)
 class Checkout:
     """One repository's folder. `content` is the hash of its files, `commit` None if it is no git checkout;
-    `proven` says that it is the pinned commit with every file as committed.
+    `proven` says that it is the pinned commit with the committed files unchanged.
     """
 
     folder: Path

@@ -11,12 +11,13 @@ A file of environments is YAML, one entry for each repository that needs somethi
       devices: [/dev/nvidia0, /dev/nvidiactl]     # device files that programs may use
 """
 
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_yaml
+from mlbench_data.files import is_text, read_yaml
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Environment:
 
 
 DEFAULT = Environment()
+MOST_SECONDS = 365 * 24 * 3600.0
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def read_environments(path: str | Path | None) -> dict[str, Environment]:
@@ -55,18 +58,25 @@ def _environment(values: Any, where: str) -> Environment:
     variables, timeout = values.get("variables", {}), values.get("timeout")
     image, devices = values.get("image"), values.get("devices", [])
     if not isinstance(variables, dict) or not all(
-        isinstance(name, str) and "=" not in name and isinstance(value, str)
+        isinstance(name, str) and _NAME.fullmatch(name) and _is_plain(value)
         for name, value in variables.items()
     ):
         raise BadInput(f"{where}: variables is {variables!r}; expected NAME: TEXT, …, numbers in quotes")
-    if not isinstance(prefix, str) or not (python is None or isinstance(python, str)):
+    if "PATH" in variables:
+        raise BadInput(f"{where}: PATH is the sandbox's own; name the interpreter with python")
+    if not _is_plain(prefix) or not (python is None or _is_plain(python)):
         raise BadInput(f"{where}: python and prefix are text")
-    if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < float("inf")):
+    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout < MOST_SECONDS):
         raise BadInput(f"{where}: timeout is {timeout!r}; expected seconds, more than 0")
-    if image is not None and (not isinstance(image, str) or not image):
+    if image is not None and not (_is_plain(image) and image):
         raise BadInput(f"{where}: image is {image!r}; expected the name of an image")
     if not isinstance(devices, list) or not all(
-        isinstance(device, str) and device.startswith("/dev/") and ".." not in device for device in devices
+        _is_plain(device) and device.startswith("/dev/") and ".." not in device for device in devices
     ):
         raise BadInput(f"{where}: devices is {devices!r}; expected a list such as [/dev/nvidia0]")
     return Environment(python, variables, prefix, timeout, image, tuple(devices))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is text that a program can be given."""
+    return isinstance(value, str) and "\0" not in value and is_text(value)

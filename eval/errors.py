@@ -19,9 +19,9 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Literal
 
+from eval.checks import LONGEST
 from eval.facts import number
 from eval.grading import Status
 from eval.python_text import parsed
@@ -31,11 +31,14 @@ from mlbench_data.rows import PYTHON, Row
 ErrorClass = Literal["E1", "E2", "E3", "E4"]
 
 _PYTHON_STATEMENT = re.compile(
-    r"^\s*(import \w|from [\w.]+ import |def \w+\(|class \w+|\w+ = )", re.MULTILINE
+    r"^[ \t]*(import \w|from [\w.]+ import |def \w+\(|class \w+|\w+ = )", re.MULTILINE
 )
 _NO_MODULE = re.compile(r"No module named '?(?P<module>\w+)")
 _LIBRARIES = {"matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorflow", "torch", "transformers"}
 """What answers to rows of any repository import, beside the standard library."""
+
+_LEAST_DIGIT = -12
+"""The place of a share's first digit: smaller ones are nobody's percentage, and can be long to print."""
 
 # In the order in which they decide: a traceback's last line says more than what was printed before it.
 _FROM_STDERR: tuple[tuple[ErrorClass, str], ...] = (
@@ -64,10 +67,12 @@ class Error:
 def error_of(row: Row, status: Status, code: str | None, missing: Sequence[str], stderr: str) -> Error | None:
     """The error of a candidate that did not pass; None if it passed or the evidence does not decide.
 
-    `missing` are the names of the parameters that the check did not find.
+    `missing` are the names of the parameters that the check did not find. Of a huge answer the first part is
+    read.
     """
     if code is None:
         return None
+    code = code[:LONGEST]
     if status == "no_code":
         return Error("E1", "no code")
     if status == "wrong_type":
@@ -98,11 +103,10 @@ def _not_worked_out(value: str, code: str) -> bool:
     """Whether all parts of a path are in the answer, only not joined, or a share as its percentage."""
     share = number(value)
     if share is not None:
-        percentage = format((share * 100).normalize(), "f")
-        return (
-            0 < share < Decimal(1)
-            and re.search(rf"(?<![\w.]){re.escape(percentage)}(?![\w.])", code) is not None
-        )
+        if not 0 < share < 1 or share.adjusted() < _LEAST_DIGIT:
+            return False
+        percentage = re.escape(format((share * 100).normalize(), "f"))
+        return re.search(rf"(?<![\w.]){percentage}(?![\w.])", code) is not None
     parts = [part for part in value.split("/") if part not in ("", ".", "..")]
     return len(parts) > 1 and all(part in code for part in parts)
 

@@ -5,6 +5,7 @@ python eval/report.py runs/results/A runs/results/B --out report.html
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -25,7 +26,7 @@ from eval.table import points, share
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script
 from mlbench_data.files import read_json, write_text
-from mlbench_data.rows import Row, RowKey, read_rows
+from mlbench_data.rows import Row, read_rows
 
 ERROR_CLASSES = {
     "E1": "hallucination: another kind of output, an invented file or API",
@@ -118,6 +119,8 @@ def read_run(folder: Path) -> Run:
     try:
         mode, executed, gold = summary["mode"], summary["executed"], summary["gold"]
         expected = summary["candidates"]
+        if mode not in MODES:
+            raise KeyError(f"mode {mode!r}")
     except (TypeError, KeyError) as error:
         raise BadInput(
             f"{folder / 'summary.json'}: no {error}; expected the summary of eval/run.py"
@@ -129,11 +132,13 @@ def read_run(folder: Path) -> Run:
             f"{folder / 'results.jsonl'}: {len(results)} results where summary.json says {expected}; "
             "the evaluation is unfinished: run the same command again"
         )
+    _check_keys(rows, results, folder / "results.jsonl")
     if executed and any(_was_left_out(result) for result in results):
         raise BadInput(
             f"{folder}: candidates that may pass in the other mode were not run; evaluate them again"
         )
     key_results = results if gold else read_results(folder / "gold.jsonl")
+    _check_keys(rows, key_results, folder / "gold.jsonl")
     graded = {mode: list(regrade(rows, results, mode, executed=executed)) for mode in MODES}
     keys = {mode: list(regrade(rows, key_results, mode, executed=executed)) for mode in MODES}
     return Run(
@@ -154,6 +159,24 @@ def _sampled(identity: Any) -> str:
         return ""
     words = ("model", "adapter", "engine", "task", "n", "temperature", "top_p", "max_new_tokens")
     return ", ".join(f"{name} {identity[name]}" for name in words if identity.get(name) is not None)
+
+
+def _check_keys(rows: list[Row], results: list[Result], path: Path) -> None:
+    """Raises BadInput unless there are equally many results for every row, with parameters that it has."""
+    by_key = {row.key: row for row in rows}
+    for result in results:
+        row = by_key.get(result.key)
+        unknown = row is None or {
+            name for check in result.checks.values() for name in check.missing if name not in row.parameters()
+        }
+        if unknown or result.checks.keys() != set(MODES):
+            raise BadInput(
+                f"{path}: result {result.github_id}/{result.id} does not fit rows.jsonl; evaluate again"
+            )
+    if len(set(Counter(result.key for result in results).values())) != 1 or len(
+        {result.key for result in results}
+    ) != len(rows):
+        raise BadInput(f"{path}: not equally many results for every row; evaluate again")
 
 
 @dataclass(frozen=True)
@@ -233,26 +256,28 @@ class RowAnswers:
 
 
 def _rows(runs: list[Run]) -> Iterator[RowAnswers]:
-    """Every row of any run, in the order in which the runs bring them up."""
-    rows: dict[RowKey, Row] = {}
-    answers: dict[RowKey, list[Answer]] = {}
+    """Every row of any run, in the order in which the runs bring them up. Rows of equal keys can differ, as
+    those of two versions of a benchmark do.
+    """
+    answers: dict[Row, list[Answer]] = {}
     for position, run in enumerate(runs):
-        rows.update({row.key: row for row in run.rows if row.key not in rows})
+        by_key = {row.key: row for row in run.rows}
         [other] = [mode for mode in MODES if mode != run.mode]
         both = zip(run.results[run.mode], run.results[other], strict=True)
         for key, results in groupby(both, lambda pair: pair[0].key):
-            required = rows[key].parameters()
+            row = by_key[key]
+            required = row.parameters()
             same: dict[tuple[str | None, Status, Status], list[Result]] = {}
             for result, elsewhere in results:
                 same.setdefault((result.code, result.status, elsewhere.status), []).append(result)
             for (_, _, status), group in same.items():
                 missing = {name: required[name] for name in group[0].checks[run.mode].missing}
                 numbers = [result.candidate + 1 for result in group]
-                pieces = differences(rows[key].output, group[0].code or "")
+                pieces = differences(row.output, group[0].code or "")
                 answer = Answer(position, numbers, group[0], status, missing, pieces)
-                answers.setdefault(key, []).append(answer)
-    for key, row in rows.items():
-        yield RowAnswers(row, row.parameters(), answers[key])
+                answers.setdefault(row, []).append(answer)
+    for row, given in answers.items():
+        yield RowAnswers(row, row.parameters(), given)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,15 @@ from mlbench_data.rows import RowKey
 TAIL = 2000
 """How many characters of stdout and of stderr are kept, from their ends."""
 
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("github_id", "id", "candidate"), (int,)),
+    **dict.fromkeys(("repository", "status", "stage", "stdout", "stderr", "detail", "evidence"), (str,)),
+    **dict.fromkeys(("code", "error_class", "ending", "identity"), (str, _NONE)),
+    **dict.fromkeys(("exit_code", "peak_memory"), (int, _NONE)),
+    "seconds": (int, float, _NONE),
+}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -114,6 +123,9 @@ def _parse(values: dict[str, Any], where: str, what: str) -> Result:
             mode: Check(**{**item, "missing": tuple(item["missing"])})
             for mode, item in values["checks"].items()
         }
+        for name, kinds in _KINDS.items():
+            if type(values.get(name, "")) not in kinds:
+                raise TypeError(f"{name} is {values[name]!r}")
         return Result(**{**values, "checks": checks})
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(f"{where}: not a result ({error}); expected {what}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eval.checkouts import find_checkouts
 from eval.config import EvalConfig
-from eval.environments import DEFAULT, Environment, read_environments
+from eval.environments import DEFAULT, MOST_SECONDS, Environment, read_environments
 from eval.execution import Runner
 from eval.sandbox.apptainer import Apptainer
 from eval.sandbox.bubblewrap import Bubblewrap
@@ -20,6 +20,7 @@ from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.rows import Row
 
 MINI_REPOSITORIES = PROJECT_ROOT / "mlbench_data" / "mini" / "repositories"
+LEAST_MEMORY = 32 << 20
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 
 
@@ -36,12 +37,12 @@ def runner_of(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) 
         )
     if not repositories.is_dir():
         raise BadInput(f"--repositories {repositories}: no such folder; expected checkouts as DIR/REPOSITORY")
-    if config.timeout <= 0:
-        raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds")
+    if not 0 < config.timeout < MOST_SECONDS:
+        raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds, and less than a year")
     if config.workers < 1:
         raise BadInput(f"--workers {config.workers}: must be at least 1")
-    if config.cores <= 0:
-        raise BadInput(f"--cores {config.cores:g}: must be more than 0")
+    if not 0.01 <= config.cores <= 10_000:
+        raise BadInput(f"--cores {config.cores:g}: must be between 0.01 and 10000")
     limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory), cores=config.cores)
     environments = read_environments(config.environments)
     used = {row.repository: environments.get(row.repository.lower(), DEFAULT) for row in rows}
@@ -78,7 +79,10 @@ def parse_memory(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
     if not found or not float(found[1]):
         raise BadInput(f"--memory {text}: not a size; expected a number with KiB, MiB or GiB, such as 2GiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    size = int(float(found[1]) * _UNITS[found[2]])
+    if not LEAST_MEMORY <= size < 1 << 62:
+        raise BadInput(f"--memory {text}: no program starts in that; give 32MiB or more")
+    return size
 
 
 def python_of(config: EvalConfig, sandbox: Sandbox) -> Path | None:

@@ -44,6 +44,7 @@ class Git:
     def run(self, arguments: list[str]) -> str:
         """What git prints. Raises NotFetched."""
         safe = ["-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never"]
+        safe += ["-c", "core.fsmonitor=false"]  # a checkout's own configuration could name a program there
         try:
             done = subprocess.run(
                 ["git", *safe, "-c", "advice.detachedHead=false", *arguments],
@@ -53,6 +54,8 @@ class Git:
                 pass_fds=() if self.lock is None else (self.lock,),
                 env=_own_environment() | {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
             )
+        except FileNotFoundError as error:
+            raise NotFetched("git is not installed") from error
         except subprocess.TimeoutExpired as error:
             raise NotFetched(f"git took more than {self.timeout:g} s") from error
         if done.returncode != 0:
@@ -126,7 +129,9 @@ def checkout(repository: Repository, folder: Path, timeout: float) -> Path:
 
 
 def prove(place: Path, repository: Repository, git: Git) -> None:
-    """Raises NotFetched unless a folder is the repository at its commit, with every file as committed."""
+    """Raises NotFetched unless a folder is the repository at its commit, with the committed files unchanged.
+    Further files may lie there.
+    """
     if not (place / ".git").exists():
         raise NotFetched(f"{place} is there and is no git checkout; remove it, or give another --out")
     found = git.run(["-C", str(place), "rev-parse", "HEAD"]).strip()

@@ -23,6 +23,14 @@ def refused(number, *arguments):
 """
 
 
+_CALLS = """
+refused(425, 8, ctypes.create_string_buffer(256))
+refused(321, 0, ctypes.create_string_buffer(128), 128)
+refused(248, b'user', b'a', b'b', 1, -3)
+refused(323, 0)
+"""
+
+
 def _refused(modules: str, statement: str) -> str:
     """A program that ends well only if the system refuses the statement."""
     return f"import {modules}\ntry: {statement}\nexcept OSError: pass\nelse: raise SystemExit(1)"
@@ -79,7 +87,7 @@ ATTACKS = (
         "inode filler",
         "python",
         "number = 0\nwhile True:\n    number += 1\n    open(f'/tmp/{number}', 'w').close()",
-        STOPPED,
+        ("out_of_memory",),
     ),
     Attack("huge sparse file", "bash", "! truncate -s 100G sparse", HELD),
     Attack(
@@ -190,6 +198,7 @@ ATTACKS = (
     Attack("a device", "bash", "! mknod device b 8 0"),
     Attack("a mount", "bash", "mkdir m; ! mount -t tmpfs none m; ! mount --bind /usr m; ! umount /proc"),
     Attack("a namespace of its own", "bash", "! unshare -Ur true; ! unshare -m true"),
+    Attack("system calls of a bash program", "bash", f"python - <<'E'\n{_SYSCALL}{_CALLS}\nE"),
     Attack("io_uring", "python", _SYSCALL + "refused(425, 8, ctypes.create_string_buffer(256))"),
     Attack("bpf", "python", _SYSCALL + "refused(321, 0, ctypes.create_string_buffer(128), 128)"),
     Attack(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import selectors
 import signal
 import subprocess
@@ -17,6 +18,8 @@ PREPARATION_SECONDS = 300.0
 """For copying the repository and for the row's prefix; the candidate's own time starts after that."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_SECONDS_FOR_A_REPORT = 5.0
 
 _KEPT = 32 << 10
 """Bytes kept of the head of a stream, and as many of its tail."""
@@ -330,7 +333,14 @@ class _Watch:
         return int(found[1]) if found else None
 
     def read_rest(self) -> None:
-        """Takes what is left in the pipes, whose writers are dead."""
+        """Takes what is left in the pipes, whose writers are dead; a fork's end is told from outside, and may
+        come a moment after its keeper's.
+        """
+        patience = time.monotonic() + _SECONDS_FOR_A_REPORT
+        while self._owes_its_end() and time.monotonic() < patience:
+            select.select([self.report.pipe], [], [], 0.01)
+            self.report.read()
+            self._notice_start()
         for stream in (self.report, self.stdout, self.stderr):
             while stream.read():
                 self._notice_start()
@@ -338,12 +348,15 @@ class _Watch:
         if self.killed is None and self._too_much_output():
             self.killed = "output_limit"
 
+    def _owes_its_end(self) -> bool:
+        return self.running.is_forked and self.started is not None and self._ended() is None
+
     def outcome(self) -> Outcome:
         """What became of it; only what happens before it starts, or to its keeper, is infrastructure."""
         code, texts = self.running.process.returncode, (self.stdout.text(), self.stderr.text())
         if self.running.is_forked and self.started is not None:
             ended = self._ended()
-            code = -signal.SIGKILL if ended is None else ended
+            code = 128 + signal.SIGKILL if ended is None else ended  # programs can kill their keeper
         peak = self.running.meter.peak()
         if self.started is None:
             return Outcome("infrastructure", None, 0.0, peak, *texts, self._failed_preparation(code))

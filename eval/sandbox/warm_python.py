@@ -66,13 +66,7 @@ def main() -> None:
 def can_import(name: str) -> bool:
     try:
         importlib.import_module(name)
-    except (
-        ImportError,
-        OSError,
-        RuntimeError,
-        ValueError,
-        AttributeError,
-    ):  # programs will see for themselves
+    except (Exception, SystemExit):  # noqa: BLE001 - programs will see for themselves
         return False
     return True
 

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eval.sandbox.attacks import ATTACKS, Attack
 from mlbench_data.files import PROJECT_ROOT
+from tests.helpers import RunScript, error_line
 
 ORDINARY_USER = 1234
 """A number that needs no account."""
@@ -22,16 +25,18 @@ def user(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["fresh", "forked"])
-def found(
-    request: pytest.FixtureRequest, user: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def found(request: pytest.FixtureRequest, user: list[str]) -> dict[str, Any]:
     """What became of all attacks."""
     preload = ["--preload", "numpy"] if request.param == "forked" else ["--preload", "[]"]
-    folder = tmp_path_factory.mktemp("attacks")
-    folder.chmod(0o777)  # for the ordinary user
-    command = [sys.executable, "eval/attack.py", *user, *preload, "--out", str(folder / "found.json")]
-    subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=300, check=False)
-    values: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to the ordinary user
+        out = Path(folder, "found.json")
+        Path(folder).chmod(0o777)
+        command = [sys.executable, "eval/attack.py", *user, *preload, "--out", str(out)]
+        done = subprocess.run(
+            command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert out.exists(), done.stderr
+        values: dict[str, Any] = json.loads(out.read_text())
     assert values["user"] == (ORDINARY_USER if user else os.geteuid())
     return values
 
@@ -55,3 +60,9 @@ def test_an_attack_that_got_through_is_told() -> None:
     assert not attack.held("infrastructure")
     assert Attack("killing", "bash", "", ("failed",)).held("exited 137")
     assert not Attack("killing", "bash", "", ("failed",)).held("exited 0")
+
+
+@pytest.mark.parametrize("user", ["-1", "0", "99999999999"])
+def test_nobody_is_told_that_they_were_somebody_else(user: str, run_script: RunScript) -> None:
+    """-1 changes nothing: the attacks would run as root."""
+    assert "not the number of an ordinary user" in error_line(run_script("eval/attack.py", "--user", user))

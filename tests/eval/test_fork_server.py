@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,14 @@ from eval.checkouts import find_checkouts
 from eval.execution import Runner
 from eval.runner import MINI_REPOSITORIES
 from eval.sandbox.bubblewrap import Bubblewrap
+from eval.sandbox.fork_server import SOURCE
 from eval.sandbox.interface import Limits, Outcome, Program
 from mlbench_data.rows import PYTHON
 from mlbench_data.sources import default_benchmark
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_SOURCE = SOURCE.read_text().rpartition("main()")[0]
+CAN_IMPORT = f"{_SOURCE}\nprint(can_import('strange_module'))"
 LIMITS = Limits(seconds=30, memory=512 << 20, disk=32 << 20, output=1 << 20, processes=32)
 
 
@@ -170,3 +174,22 @@ def test_a_server_that_stands_still_is_no_failure_of_the_program(
         assert run(forked, tmp_path, "print(1)").ending == "infrastructure"
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_program_that_kills_what_keeps_its_sandbox_has_failed(forked: Bubblewrap, tmp_path: Path) -> None:
+    """At its very start, when its end has not been told yet: never a failure of the infrastructure."""
+    code = "import os\nfor pid in map(int, filter(str.isdigit, os.listdir('/proc'))):\n"
+    code += (
+        "    if pid not in (1, os.getpid()):\n        try: os.kill(pid, 9)\n        except OSError: pass\n"
+    )
+    for _ in range(20):
+        assert run(forked, tmp_path, code + "os._exit(0)").ending == "exited"
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit(0)", "1 + 'a'", "import sys; sys.exit('no')"])
+def test_a_module_that_cannot_be_imported_is_left_to_the_programs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "strange_module.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", CAN_IMPORT], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout == "False\n", done.stderr

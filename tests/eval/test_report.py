@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,3 +215,35 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path, summary: str | No
 def test_an_unwritable_page_is_bad_input(results: Path) -> None:
     with pytest.raises(BadInput, match="cannot write there"):
         main(replace(ReportConfig(), results=[str(results)], out="/proc/report.html"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"id": 99},
+        {"code": 5},
+        {"candidate": "x"},
+        {"seconds": "x"},
+        {"stderr": None},
+        {"checks": {"strict": {"type": None, "type_ok": True, "parameters_ok": True, "missing": []}}},
+    ],
+)
+def test_damaged_results_are_refused(results: Path, damage: dict[str, Any]) -> None:
+    path = results / "results.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0] |= damage
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BadInput, match=r"results\.jsonl"):
+        read_run(results)
+
+
+def test_rows_of_equal_keys_that_differ_are_different_rows(results: Path) -> None:
+    """As those of two versions of a benchmark are."""
+    other = results.parent / "other"
+    shutil.copytree(results, other)
+    rows = [json.loads(line) for line in (other / "rows.jsonl").read_text().splitlines()]
+    changed = [{**row, "instruction": "another version"} for row in rows]
+    (other / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    out = results.parent / "both.html"
+    assert main(ReportConfig(results=[str(results), str(other)], out=str(out))) == 0
+    assert out.read_text().count('<details data-repository="') == 2 * len(rows)

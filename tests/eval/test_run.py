@@ -354,6 +354,13 @@ def test_candidates_for_another_benchmark_are_refused_by_their_manifest(
         ({"python": "/nowhere/python"}, "/nowhere/python: no such program"),
         ({"memory": "much"}, "--memory much: not a size"),
         ({"timeout": 0.0}, "must be more than 0 seconds"),
+        ({"timeout": float("nan")}, "must be more than 0 seconds"),
+        ({"timeout": float("inf")}, "must be more than 0 seconds"),
+        ({"cores": float("nan")}, "--cores nan: must be between"),
+        ({"cores": 1e300}, "must be between"),
+        ({"memory": "1"}, "no program starts in that"),
+        ({"candidates": ""}, "no such file"),
+        ({"candidates": "/"}, "no such file"),
         ({"workers": 0}, "must be at least 1"),
         ({"benchmark": "folder"}, "give one of them"),
         ({"out": "/proc/nowhere"}, "cannot write there"),
@@ -368,7 +375,7 @@ def test_memory_sizes() -> None:
     assert parse_memory("2GiB") == 2 << 30
     assert parse_memory("512 MiB") == 512 << 20
     assert parse_memory("1.5GB") == 1_500_000_000
-    assert parse_memory("4096") == 4096
+    assert parse_memory("67108864") == 64 << 20
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_survived(config: EvalConfig) -> None:
@@ -413,3 +420,38 @@ def test_real_rows_and_candidates_are_checked(
     assert main(config) == 0
     assert summary_of(config)["status"]["passed"] == passed
     assert summary_of(config)["ceiling"] == pytest.approx(ceiling / 104)
+
+
+def test_a_manifest_that_asks_for_millions_of_candidates_is_refused(
+    config: EvalConfig, sandbox: ScriptedSandbox
+) -> None:
+    manifest = Path(config.candidates).with_suffix(".manifest.json")
+    manifest.write_text(json.dumps({"identity": {"n": 3_000_000}}))
+    with pytest.raises(BadInput, match="3000000 candidates a row"):
+        main(config)
+
+
+def test_candidates_that_were_asked_for_and_are_missing_count(
+    config: EvalConfig, sandbox: ScriptedSandbox
+) -> None:
+    """Every row lacks the same ones, so only the manifest knows."""
+    manifest = Path(config.candidates).with_suffix(".manifest.json")
+    manifest.write_text(json.dumps({"identity": {"n": 5}}))
+    main(config)
+    summary = summary_of(config)
+    assert (summary["n"], summary["missing_candidates"]) == (5, 9)
+
+
+def test_what_is_missing_is_said_before_anything_runs(
+    config: EvalConfig, sandbox: ScriptedSandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "environments.yaml").write_text("tinny: {python: python3}\n")
+    (tmp_path / "empty").mkdir()
+    main(
+        replace(
+            config, environments=str(tmp_path / "environments.yaml"), repositories=str(tmp_path / "empty")
+        )
+    )
+    said = capsys.readouterr().err
+    assert "WARNING: environments: no row is about tinny" in said
+    assert "tiny: no such checkout" in said.partition("evaluating")[0]
