@@ -154,11 +154,13 @@ def read_run(folder: Path) -> Run:
 
 
 def _sampled(identity: Any) -> str:
-    """How candidates were made, in a line; empty if the file did not say."""
+    """What made the candidates, in few words; empty if their file did not say."""
     if not isinstance(identity, dict):
         return ""
-    words = ("model", "adapter", "engine", "task", "n", "temperature", "top_p", "max_new_tokens")
-    return ", ".join(f"{name} {identity[name]}" for name in words if identity.get(name) is not None)
+    adapter = Path(identity["adapter"]).name if isinstance(identity.get("adapter"), str) else None
+    task = f"task {identity['task']}" if "task" in identity else None
+    temperature = f"temperature {identity['temperature']}" if "temperature" in identity else None
+    return ", ".join(str(part) for part in (identity.get("model"), adapter, task, temperature) if part)
 
 
 def _check_keys(rows: list[Row], results: list[Result], path: Path) -> None:
