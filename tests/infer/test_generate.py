@@ -95,7 +95,7 @@ def test_code_is_taken_out_again_without_sampling(
     done = run_script("infer/extract.py", old, "--out", new, check=True)
     assert "60 rows in" in done.stdout
     assert read_lines(new) == lines
-    assert "is there already" in error_line(run_script("infer/extract.py", old, "--out", new))
+    assert "is there already" in error_line(run_script("infer/extract.py", sampled, "--out", new))
 
 
 def test_an_adapter_trained_for_another_template_or_task_is_warned_of(
