@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-SOURCE = Path(__file__).with_name("warm_python.py")
+SOURCE = Path(__file__).with_name("warm_python.py").read_text(encoding="utf-8")
 MOST_BYTES = 1 << 20
 START_SECONDS = 300.0
 
@@ -52,7 +52,7 @@ class ForkServer:
         settings = json.dumps({"socket": theirs.fileno(), "preload": list(preload)})
         with theirs:
             self._process = subprocess.Popen(
-                [str(python), "-c", SOURCE.read_text(encoding="utf-8"), settings],
+                [str(python), "-c", SOURCE, settings],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

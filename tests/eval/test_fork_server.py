@@ -21,7 +21,7 @@ from mlbench_data.rows import PYTHON
 from mlbench_data.sources import default_benchmark
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-_SOURCE = SOURCE.read_text().rpartition("main()")[0]
+_SOURCE = SOURCE.rpartition("main()")[0]
 CAN_IMPORT = f"{_SOURCE}\nprint(can_import('strange_module'))"
 LIMITS = Limits(seconds=30, memory=512 << 20, disk=32 << 20, output=1 << 20, processes=32)
 
