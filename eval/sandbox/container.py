@@ -2,7 +2,7 @@
 
 Each program has a container of its own: no network, a read-only image, the repository and the answer mounted
 read-only, tmpfs of bounded size for what is written, an unprivileged user without capabilities, the engine's
-own filter on system calls, and memory and processes limited by the engine's control group. Process 1 keeps a
+own filter on system calls, and memory, processes and cores limited by its control group. Process 1 keeps a
 line to the harness open, and with it everything in the container ends when the harness ends, however it ends.
 What a harness that was killed leaves, an ended container and small files, goes when the next one starts.
 
