@@ -19,6 +19,10 @@ class EvalConfig:
     """FILE.jsonl with rows, instead of a benchmark."""
     split: str = "full"
     """Which split of the benchmark the candidates are for. A file of rows has none."""
+    shard: str = "0/1"
+    """I/N: only the I-th of N parts of the rows, counted from 0; --reuse makes one evaluation of all."""
+    reuse: list[str] = field(default_factory=list)
+    """Folders of earlier results, such as those of every shard: what was run there is not run again."""
     out: str | None = None
     """Folder for results.jsonl, summary.json and report.html. Default: runs/results/NAME, NAME that of the
     candidates file, or gold."""

@@ -1,6 +1,6 @@
 """Grading candidates: checks for all, runs for those that may pass in either mode, resumed from the disk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,18 +9,21 @@ from eval.checks import Check, Mode, check_both
 from eval.errors import error_of
 from eval.execution import Runner, run_all
 from eval.grading import grade
-from eval.results import Result, append_results, resume_results, tailed, write_results
+from eval.results import Result, append_results, read_results, resume_results, tailed, write_results
 from eval.sandbox.interface import Outcome
 from mlbench_data.rows import Row
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How candidates are graded, and the results file. Without a runner nothing is run."""
+    """How candidates are graded, and the results file. Without a runner nothing is run. `earlier` are results
+    of other evaluations, whose outcomes are used too.
+    """
 
     mode: Mode
     runner: Runner | None
     path: Path
+    earlier: Sequence[Path] = ()
 
     def grade(self, rows: list[Row], candidates: Candidates, what: str) -> list[Result]:
         """Grades every candidate and writes the results in the order of rows and candidates.
@@ -56,7 +59,8 @@ class Evaluation:
                 yield _Slot(row, number, code, checks, "" if code is not None else reason, identity)
 
     def _earlier_outcomes(self) -> dict[str, Outcome]:
-        found = ((result.identity, result.outcome()) for result in resume_results(self.path))
+        saved = [resume_results(self.path), *map(read_results, self.earlier)]
+        found = ((result.identity, result.outcome()) for results in saved for result in results)
         return {identity: outcome for identity, outcome in found if identity and outcome}
 
     def _result(self, slot: "_Slot", outcome: Outcome | None) -> Result:

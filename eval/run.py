@@ -16,9 +16,10 @@ from eval.candidates import Candidates, gold_candidates, read_candidates
 from eval.config import EvalConfig
 from eval.evaluation import Evaluation
 from eval.execution import Runner
-from eval.report import read_run, write_report
+from eval.report import write_report
 from eval.results import Result
 from eval.runner import runner_of
+from eval.saved_run import read_run
 from eval.summary import summarise
 from eval.table import table
 from mlbench_data.bad_input import BadInput
@@ -27,12 +28,14 @@ from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import (
     claim,
     make_folder,
+    read_json,
     sha256_of,
     sha256_of_file,
     write_json,
     write_text,
 )
 from mlbench_data.rows import Row, read_rows
+from mlbench_data.shards import rows_of_shard
 from mlbench_data.sources import benchmark_named
 
 
@@ -41,16 +44,20 @@ def main(config: EvalConfig) -> int:
     started = time.monotonic()
     benchmark, rows = _benchmark_and_rows(config)
     candidates = _candidates(config, rows, benchmark)
+    rows = rows_of_shard(rows, config.shard)
     runner = runner_of(config, benchmark, rows) if config.execute else None
+    checkouts = _checkouts(runner) if runner else None
+    for folder in config.reuse:
+        check_same_checkouts(Path(folder), checkouts or {})
     out = make_folder(
         config.out or Path("runs/results", "gold" if config.gold else Path(config.candidates).stem)
     )
     claim(out)
 
-    results = Evaluation(config.mode, runner, out / "results.jsonl").grade(rows, candidates, "evaluating")
+    results = _evaluation(config, runner, out, "results.jsonl").grade(rows, candidates, "evaluating")
     key_results = results
     if not config.gold:
-        key_file = Evaluation(config.mode, runner, out / "gold.jsonl")
+        key_file = _evaluation(config, runner, out, "gold.jsonl")
         key_results = key_file.grade(rows, gold_candidates(rows), "evaluating the answer key")
 
     summary = {
@@ -60,7 +67,7 @@ def main(config: EvalConfig) -> int:
         "sampled": candidates.sampled,
         "sandbox": runner.sandbox.describe() if runner else None,
         "limits": asdict(runner.limits) if runner else None,
-        "checkouts": _checkouts(runner) if runner else None,
+        "checkouts": checkouts,
         "config": resolved(config),
         "inputs": _inputs(config, rows, benchmark),
         "versions": versions(),
@@ -73,6 +80,23 @@ def main(config: EvalConfig) -> int:
     _print_warnings(summary, rows, results, key_results)
     print(f"\nresults, summary.json and report.html are in {out}")
     return 1 if any(result.status == "infrastructure" for result in [*results, *key_results]) else 0
+
+
+def _evaluation(config: EvalConfig, runner: Runner | None, out: Path, name: str) -> Evaluation:
+    """The evaluation whose results go to OUT/NAME, and that uses earlier folders' of that name."""
+    return Evaluation(config.mode, runner, out / name, [Path(folder, name) for folder in config.reuse])
+
+
+def check_same_checkouts(folder: Path, now: dict[str, Any]) -> None:
+    """Raises BadInput if earlier results come from other checkouts: together they are no evaluation."""
+    summary = read_json(folder / "summary.json", "the summary of a finished evaluation by eval/run.py")
+    before = (summary.get("checkouts") if isinstance(summary, dict) else None) or {}
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            raise BadInput(
+                f"{folder}: was run in another state of the checkout {name}; bring the checkout back, or "
+                "remove these results and evaluate again"
+            )
 
 
 def _benchmark_and_rows(config: EvalConfig) -> tuple[Benchmark | None, list[Row]]:

@@ -14,7 +14,7 @@ from infer.config import PLAIN, GenerateConfig, check_config, out_path, sampling
 from infer.engines.interface import Engine, Sampling, requests_of
 from infer.parallel import check_copies, run_parallel
 from infer.plan import print_plan
-from infer.selection import rows_of_shard, selected
+from infer.selection import selected
 from mlbench_data.adapter import Adapter, open_adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.benchmark import Benchmark
@@ -24,6 +24,7 @@ from mlbench_data.processes import end_with_parent
 from mlbench_data.progress import progress
 from mlbench_data.prompts import Prompt, PromptBuilder, readme_for, sha256_of_prompts
 from mlbench_data.retrieval import windows_of
+from mlbench_data.shards import rows_of_shard
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
 

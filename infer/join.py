@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from infer.candidates import manifest_of, read_manifest, saved_manifest, whole_lines
-from infer.selection import shard_of
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script, versions
 from mlbench_data.files import claim, replacing, write_json
 from mlbench_data.prompts import joined_sha256
 from mlbench_data.rows import RowKey
+from mlbench_data.shards import shard_of
 
 
 @dataclass(frozen=True)

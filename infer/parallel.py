@@ -12,11 +12,11 @@ import yaml
 from infer.candidates import CandidatesFile, manifest_of
 from infer.config import PLAIN, GenerateConfig, out_path
 from infer.join import join
-from infer.selection import shard_of
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import resolved
 from mlbench_data.files import PROJECT_ROOT, write_text
 from mlbench_data.processes import end_with_parent
+from mlbench_data.shards import shard_of
 
 
 def check_copies(copies: int, rows: int) -> None:

@@ -1,10 +1,11 @@
 """An adapter to sample with: whole, and made for the model that it is put on."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_json, sha256_of, sha256_of_file
+from mlbench_data.files import cached_sha256_of_file, read_json, sha256_of
 from mlbench_data.models import Model
 
 
@@ -18,6 +19,12 @@ class Adapter:
     template: str | None
     dora: bool = False
     task: int | None = None
+
+
+def adapter_sha256(folder: Path) -> str:
+    """Tells whether two runs used the same adapter. Raises OSError or ValueError if there is none."""
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    return sha256_of([cached_sha256_of_file(folder / "adapter_model.safetensors"), settings])
 
 
 def open_adapter(folder: str, model: Model) -> Adapter:
@@ -50,7 +57,7 @@ def open_adapter(folder: str, model: Model) -> Adapter:
             raise BadInput(f"{path}: an adapter of another model ({trained_on}); give --model {trained_on}")
     return Adapter(
         path,
-        sha256_of([sha256_of_file(weights), settings]),
+        adapter_sha256(path),
         settings["r"],
         template,
         bool(settings.get("use_dora")),

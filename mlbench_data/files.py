@@ -54,10 +54,12 @@ def read_json(path: str | Path, what: str) -> Any:
         raise BadInput(f"{path}: not sensible JSON ({error}); expected {what}") from error
 
 
-def read_yaml(path: str | Path, what: str) -> Any:
-    """A YAML file that a user named. Raises BadInput."""
+def read_yaml(path: str | Path, what: str, *, as_text: bool = False) -> Any:
+    """A YAML file that a user named; `as_text` leaves values as they are written, where 4:00:00 would become
+    14400 and yes true. Raises BadInput.
+    """
     try:
-        return yaml.safe_load(read_text(path, what))
+        return yaml.load(read_text(path, what), yaml.BaseLoader if as_text else yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise BadInput(f"{path}:{line}: not YAML ({error.problem}); expected {what}") from error
@@ -219,3 +221,15 @@ def sha256_of_file(path: str | Path) -> str:
     """The hash of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_HASHES: dict[tuple[str, int, int], str] = {}
+
+
+def cached_sha256_of_file(path: Path) -> str:
+    """The same, read once as long as size and time of change stay: for weights."""
+    state = path.stat()
+    key = (str(path), state.st_mtime_ns, state.st_size)
+    if key not in _HASHES:
+        _HASHES[key] = sha256_of_file(path)
+    return _HASHES[key]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.embedded import embedded_model_folder
-from mlbench_data.files import PROJECT_ROOT, read_json, read_yaml, sha256_of, sha256_of_file
+from mlbench_data.files import PROJECT_ROOT, cached_sha256_of_file, read_json, read_yaml, sha256_of
 
 MODELS = PROJECT_ROOT / "configs" / "models"
 
@@ -48,7 +48,7 @@ class Model:
         files = sorted(
             path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model")
         )
-        return {"sha256": sha256_of({path.name: _cached_sha256(path) for path in files})}
+        return {"sha256": sha256_of({path.name: cached_sha256_of_file(path) for path in files})}
 
 
 def resolve_model(name: str) -> Model:
@@ -150,14 +150,3 @@ def load_tokenizer(model: Model) -> Any:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:200]
-
-
-_HASHES: dict[tuple[str, int, int], str] = {}
-
-
-def _cached_sha256(path: Path) -> str:
-    state = path.stat()
-    key = (str(path), state.st_mtime_ns, state.st_size)
-    if key not in _HASHES:
-        _HASHES[key] = sha256_of_file(path)
-    return _HASHES[key]

@@ -13,9 +13,10 @@ import pytest
 
 from eval import run, runner
 from eval.config import EvalConfig
-from eval.report import ReportConfig, main, read_run, regrade
+from eval.report import ReportConfig, main
 from eval.results import read_results
 from eval.sandbox.interface import Limits, Outcome, Program
+from eval.saved_run import read_run, regrade
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
 from mlbench_data.rows import Row

@@ -9,9 +9,9 @@ import pytest
 from infer.candidates import CandidatesFile, manifest_of
 from infer.engines.interface import Answer, Completion, Usage
 from infer.join import join
-from infer.selection import rows_of_shard
 from mlbench_data.bad_input import BadInput
 from mlbench_data.prompts import sha256_of_prompts
+from mlbench_data.shards import rows_of_shard
 from tests.helpers import read_lines
 from tests.infer.asked import request
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from infer.selection import rows_of_shard, selected
+from infer.selection import selected
 from mlbench_data.bad_input import BadInput
+from mlbench_data.shards import rows_of_shard
 from mlbench_data.sources import default_benchmark
 from tests.infer.asked import row
 

@@ -1,0 +1,196 @@
+"""The paper's Table 1 filled from a sweep: ours, the paper's, difference, interval, ceiling of each cell."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from eval.metrics import KS
+from eval.paper import paper_scores
+from eval.saved_run import Run, read_run
+from mlbench_data.bad_input import BadInput
+from mlbench_data.files import read_json, sha256_of_file, write_json, write_text
+
+SWEEP_FILE = "sweep.json"
+TASKS = {1: "task 1, raw README", 2: "task 2, BM25 window", 3: "task 3, oracle segment"}
+NOTE = (
+    "Pass@k in per cent, the first k candidates, under the published rules as in the paper; interval: 95%, "
+    "around the unbiased estimate; ceiling: what the answer key itself reaches; strict: values compared as "
+    "values, and a timeout fails. missing: no results yet. –: not in the paper, or undefined."
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Pass@k of one cell in per cent; None where it is undefined."""
+
+    ours: float | None
+    interval: tuple[float, float] | None
+    ceiling: float | None
+    strict: float | None
+    strict_ceiling: float | None
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell of the table: scores and the paper's for Pass@1, 2 and 5. `scores` is None without results,
+    `warning` says what must be known of them.
+    """
+
+    name: str
+    results: str
+    scores: list[Score] | None
+    paper: tuple[float, ...] | None
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One model, trained on one set or on none: its cells by task."""
+
+    title: str
+    cells: dict[int, TableCell]
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is one that slurm/submit.py has filled."""
+    return (folder / SWEEP_FILE).is_file()
+
+
+def report_sweep(folder: Path, out: Path) -> int:
+    """Prints the table, and writes it as a page to `out` and as JSON into the folder. Raises BadInput."""
+    lines = list(read_table(folder))
+    for text in as_text(lines):
+        print(text)
+    write_text(out, as_page(lines, linked=out.resolve().parent == folder.resolve()))
+    cells = [cell for line in lines for cell in line.cells.values()]
+    found = {
+        cell.name: sha256_of_file(folder / cell.results / "summary.json") for cell in cells if cell.scores
+    }
+    write_json(folder / "table.json", {"results": found, "lines": [asdict(line) for line in lines]})
+    for cell in cells:
+        if cell.warning:
+            print(f"WARNING: {cell.name}: {cell.warning}")
+    print(f"\n{len(found)} of {len(cells)} cells; the table is in {out} and {folder / 'table.json'}")
+    return 0
+
+
+def read_table(folder: Path) -> Iterator[TableLine]:
+    """The table of a sweep, in its order. Raises BadInput."""
+    sweep = read_json(folder / SWEEP_FILE, "a sweep of slurm/submit.py")
+    try:
+        lines: dict[str, dict[int, TableCell]] = {}
+        for cell in sweep["cells"]:
+            seed = f", seed {cell['seed']}" if cell["seed"] else ""
+            engine = f", {cell['engine']}" if cell["engine"] != "auto" else ""
+            title = f"{cell['model']}, {cell['trained_on'].upper() if cell['trained_on'] != 'raw' else 'raw'}"
+            published = sweep["settings"]["benchmark"] != "mini"
+            papers = _papers(cell) if published else None
+            lines.setdefault(title + engine + seed, {})[cell["task"]] = _cell(folder, cell, papers)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{folder / SWEEP_FILE}: no {error}; expected what slurm/submit.py writes") from error
+    yield from (TableLine(title, cells) for title, cells in lines.items())
+
+
+def _papers(cell: dict[str, Any]) -> tuple[float, ...] | None:
+    """The paper's Pass@1, 2 and 5 of a cell; None where it has none."""
+    asked = (cell["model"].lower(), cell["trained_on"], cell["split"])
+    for line in paper_scores():
+        if (line.model.lower(), line.trained_on.lower(), line.split) == asked:
+            return line.tasks[cell["task"] - 1]
+    return None
+
+
+def _cell(folder: Path, cell: dict[str, Any], paper: tuple[float, ...] | None) -> TableCell:
+    name, results = cell["name"], cell["results"]
+    if not (folder / results / "summary.json").exists():
+        return TableCell(name, results, None, paper)
+    run = read_run(folder / results)
+    return TableCell(name, results, [_score(run, str(k)) for k in KS], paper, _warning(run, cell, paper))
+
+
+def _score(run: Run, k: str) -> Score:
+    published, strict = (run.summaries[mode]["pass_at_k"][k] for mode in ("paper", "strict"))
+    ceiling, strict_ceiling = (
+        run.ceilings[mode]["pass_at_k"]["1"].get("first_k") for mode in ("paper", "strict")
+    )
+    interval = published["interval"]
+    return Score(
+        ours=_per_cent(published["first_k"]),
+        interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
+        ceiling=_per_cent(ceiling),
+        strict=_per_cent(strict["first_k"]),
+        strict_ceiling=_per_cent(strict_ceiling),
+    )
+
+
+def _warning(run: Run, cell: dict[str, Any], paper: tuple[float, ...] | None) -> str:
+    rows = {"full": 260, "quarter": 68}.get(cell["split"])
+    found = []
+    if run.summaries["paper"]["lower_bound"]:
+        found.append("some candidates could not be run, so its scores are lower bounds")
+    if not run.executed:
+        found.append("candidates were checked and not run")
+    if paper is not None and len(run.rows) != rows:
+        found.append(f"has {len(run.rows)} rows where the paper has {rows}")
+    return "; ".join(found)
+
+
+def _per_cent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def rows_of(line: TableLine) -> Iterator[tuple[str, list[str]]]:
+    """A label and a text for each Pass@k of each task, as the terminal and the page show them."""
+    for label in ("ours", "interval", "paper", "difference", "ceiling", "strict", "its ceiling"):
+        yield label, [text for task in TASKS for text in _texts(label, line.cells.get(task))]
+
+
+def _texts(label: str, cell: TableCell | None) -> list[str]:
+    """What one label says of a cell's Pass@1, 2 and 5."""
+    if cell is None:
+        return [""] * len(KS)
+    papers = cell.paper or [None] * len(KS)
+    if label == "paper":
+        return ["–" if paper is None else f"{paper:.1f}" for paper in papers]
+    if cell.scores is None:
+        return ["missing" if label == "ours" else ""] * len(KS)
+    return [_text(label, score, paper) for score, paper in zip(cell.scores, papers, strict=True)]
+
+
+def _text(label: str, score: Score, paper: float | None) -> str:
+    if label == "interval":
+        return "–" if score.interval is None else f"{score.interval[0]:.1f}–{score.interval[1]:.1f}"
+    if label == "difference":
+        return "–" if score.ours is None or paper is None else f"{score.ours - paper:+.1f}"
+    names = {"ours": score.ours, "ceiling": score.ceiling, "strict": score.strict}
+    value = names.get(label, score.strict_ceiling)
+    return "–" if value is None else f"{value:.1f}"
+
+
+def as_text(lines: list[TableLine]) -> Iterator[str]:
+    """The table for a terminal."""
+    yield f"{'':13}" + "".join(f"{name:^33}" for name in TASKS.values())
+    yield f"{'':13}" + "".join(f"{f'Pass@{k}':>11}" for _ in TASKS for k in KS)
+    for line in lines:
+        yield f"\n{line.title}"
+        for label, texts in rows_of(line):
+            yield f"  {label:11}" + "".join(f"{text:>11}" for text in texts).rstrip()
+    yield f"\n{NOTE}"
+
+
+def as_page(lines: list[TableLine], *, linked: bool) -> str:
+    """The table as a page that needs nothing else; `linked` if it lies where the cells' reports are."""
+    return (
+        Environment(
+            loader=FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        .get_template("sweep_page.html.jinja")
+        .render(lines=lines, tasks=TASKS, ks=KS, rows_of=rows_of, note=NOTE, linked=linked)
+    )

@@ -1,0 +1,58 @@
+# What every job does first, sourced after the job's file, which says what to run: room for the reason of a failure, the
+# site's software, and `run`.
+set -eo pipefail
+mkdir -p "$FAILED"
+note="$FAILED/$STAGE${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}"
+rm -f "$note"
+printf '%1000s' > "$note.room" # the reason of a failure goes in here: there may be no other room on the disk then
+
+# Writes down why this part has failed, for --status, and ends the job.
+fail() {
+  echo "$STAGE failed: $2" >&2
+  printf '%.900s\n%900s' "$2 (log: ${LOG:-$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdErr=//p')})" 1<> "$note.room"
+  mv "$note.room" "$note"
+  exit "$1"
+}
+
+# Runs a command that hears what Slurm sends before the end of its time. One that was asked to stop then goes back into
+# the queue; one that was told to end (by scancel, or for a more urgent job, which Slurm puts back itself) just ends.
+run() {
+  local code asked= heard= stderr
+  stderr=$(mktemp)
+  $WRAP "$@" 2> >(tee "$stderr" >&2) &
+  local child=$!
+  trap 'asked=USR1 heard=1; kill -USR1 $child' USR1
+  trap 'asked=TERM heard=1; kill -TERM $child' TERM
+  while heard=; code=0; wait $child || code=$?; [ -n "$heard" ]; do :; done
+  local reason
+  reason=$(grep '^error: ' "$stderr" | tail -n 1 || true)
+  [ -n "$reason" ] || reason=$(grep -v '^ *$' "$stderr" | tail -n 1 || true)
+  rm -f "$stderr"
+  if [ $code -eq 0 ]; then
+    rm -f "$note.room"
+  elif [ "$asked" = USR1 ]; then
+    go_back
+  elif [ "$asked" = TERM ]; then
+    rm -f "$note.room"
+    exit $code
+  elif [ $code -gt 128 ]; then
+    fail $code "ended by signal $((code - 128)); if that was for memory, give the stage more. ${reason#error: }"
+  else
+    fail $code "${reason#error: }"
+  fi
+}
+
+go_back() {
+  [ "${SLURM_RESTART_COUNT:-0}" -lt "$MOST_REQUEUES" ] || fail 1 "has been put back $MOST_REQUEUES times; submit again to go on"
+  local refused
+  refused=$(scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}" 2>&1) ||
+    fail 1 "its time was over, what was done is saved, but Slurm does not put it back (${refused//$'\n'/ }); submit again"
+  rm -f "$note.room"
+  trap 'exit 0' TERM
+  sleep 120 & # Slurm ends this job
+  wait
+}
+
+cd "$PROJECT"
+eval "$ACTIVATE"
+changed=$(python slurm/fingerprint.py "$CODE" 2>&1) || fail 2 "${changed#error: }"
