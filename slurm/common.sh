@@ -9,7 +9,7 @@ printf '%1000s' > "$note.room" # the reason of a failure goes in here: there may
 # Writes down why this part has failed, for --status, and ends the job.
 fail() {
   echo "$STAGE failed: $2" >&2
-  printf '%.900s\n%900s' "$2 (log: ${LOG:-$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdErr=//p')})" 1<> "$note.room"
+  printf '%.900s\n%900s' "$2 (log: $LOGS/$STAGE-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}.log)" 1<> "$note.room"
   mv "$note.room" "$note"
   exit "$1"
 }
@@ -24,9 +24,9 @@ run() {
   trap 'asked=USR1 heard=1; kill -USR1 $child' USR1
   trap 'asked=TERM heard=1; kill -TERM $child' TERM
   while heard=; code=0; wait $child || code=$?; [ -n "$heard" ]; do :; done
-  local reason
+  local reason last
   reason=$(grep '^error: ' "$stderr" | tail -n 1 || true)
-  [ -n "$reason" ] || reason=$(grep -v '^ *$' "$stderr" | tail -n 1 || true)
+  last=$(grep -v '^ *$' "$stderr" | tail -n 1 || true)
   rm -f "$stderr"
   if [ $code -eq 0 ]; then
     rm -f "$note.room"
@@ -36,8 +36,9 @@ run() {
     rm -f "$note.room"
     exit $code
   elif [ $code -gt 128 ]; then
-    fail $code "ended by signal $((code - 128)); if that was for memory, give the stage more. ${reason#error: }"
+    fail $code "ended by signal $((code - 128)); if that was for memory, give the stage more${reason:+. ${reason#error: }}"
   else
+    reason=${reason:-$last}
     fail $code "${reason#error: }"
   fi
 }

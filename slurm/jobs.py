@@ -237,7 +237,8 @@ def write_job(job: Job, settings: dict[str, str]) -> None:
     """Writes a job's file: settings as shell variables, and its command as an array."""
     lines = ["SHARD=${SLURM_ARRAY_TASK_ID:-0}"]  # whichever elements of the array were submitted
     lines += [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
-    lines += [f"STAGE={job.stage}", f"FAILED={shlex.quote(str(job.folder / 'failed'))}"]
+    folders = {"FAILED": job.folder / "failed", "LOGS": job.folder / "logs"}
+    lines += [f"STAGE={job.stage}", *(f"{name}={shlex.quote(str(path))}" for name, path in folders.items())]
     lines.append(f"command=({' '.join(map(_quoted, [SCRIPTS[job.stage], *job.words]))})")
     (job.folder / "logs").mkdir(parents=True, exist_ok=True)  # sbatch does not make it
     write_text(job.file, "\n".join(lines) + "\n")

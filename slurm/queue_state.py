@@ -28,6 +28,13 @@ class Queued:
         return self.parts is None or part in self.parts
 
     @property
+    def words(self) -> str:
+        """What scancel calls it."""
+        return (
+            self.number if self.parts is None else f"{self.number}_[{','.join(map(str, sorted(self.parts)))}]"
+        )
+
+    @property
     def is_alive(self) -> bool:
         """Whether it runs or will run."""
         return self.state not in ENDED

@@ -30,7 +30,7 @@ def print_status(cells: list[Cell], jobs: list[Job], queued: dict[str, list[Queu
     for name, reason in failed.items():
         print(f"{name}: {reason}")
     done = sum(states[f"{cell.name}.collect"].is_done for cell in cells)
-    print(f"{done} of {len(cells)} cells done; the table: {states['sweep.report'].words}")
+    print(f"{done} of {len(cells)} cells done; report {states['sweep.report'].words}")
     alive = any(item.is_alive for found in queued.values() for item in found)
     return 1 if failed and not alive else 0
 

@@ -7,7 +7,7 @@ Only what is not done and not in the queue is submitted: the same command contin
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,9 +84,9 @@ def submit(config: SubmitConfig, sweep: Sweep, site: Site, cells: list[Cell], jo
     for job in jobs:
         there = [item for item in queued.get(job.name, []) if item.is_alive]
         if any(name in fresh for name in job.needs):
-            cancel([item.number for item in there if item.is_waiting])
+            cancel([item.words for item in there if item.is_waiting])
             there = [item for item in there if not item.is_waiting]
-        parts = [part for part in job.missing() if not any(item.covers(part) for item in there)]
+        parts = [part for part in missing(job, fresh) if not any(item.covers(part) for item in there)]
         numbers[job.name] = sorted({item.number for item in there})
         if parts:
             write_job(job, settings)
@@ -101,6 +101,13 @@ def submit(config: SubmitConfig, sweep: Sweep, site: Site, cells: list[Cell], jo
     return 0
 
 
+def missing(job: Job, fresh: Collection[str]) -> list[int]:
+    """The parts of a job to submit if those named `fresh` are: the report is made again after any of them."""
+    if job.stage == "report" and any(name in fresh for name in job.needs):
+        return [0]
+    return job.missing()
+
+
 def _of_all(job: Job, parts: list[int]) -> str:
     return f", {len(parts)} of {job.shards} shards" if job.shards else ""
 
@@ -109,7 +116,7 @@ def plan(jobs: list[Job], site: Site, prefix: str) -> Iterator[str]:
     """The lines of sbatch for what is not done, as a shell would run them one after another."""
     variables: dict[str, str] = {}
     for job in jobs:
-        if parts := job.missing():
+        if parts := missing(job, variables.keys()):
             needed = [variables[name] for name in job.needs if name in variables]
             line = sbatch(job, parts, site, prefix, [f"${name}" for name in needed])
             words = [word if "=after" in word else shlex.quote(word) for word in line]

@@ -109,7 +109,7 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """Starts one node's daemon."""
-        self._run(name, "-D", "-N", name, program="slurmd")
+        self._run(name, "-D", "-N", name, daemon="slurmd")
 
     def states(self) -> dict[str, str]:
         """Each node's state, in Slurm's short words."""
@@ -130,9 +130,9 @@ class Cluster:
                 process.kill()
                 process.wait()
 
-    def _run(self, name: str, *options: str, program: str | None = None) -> None:
+    def _run(self, name: str, *options: str, daemon: str | None = None) -> None:
         log = open(self.folder / f"{name}.out", "ab")  # noqa: SIM115 - the daemon's from now on
-        executable = shutil.which(program or name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        executable = program(daemon or name)
         assert executable is not None
         with log:
             self.processes[name] = subprocess.Popen(
@@ -167,6 +167,11 @@ class Cluster:
                 return
             time.sleep(0.1)
         raise RuntimeError(f"no {what} within {PATIENCE:.0f} s; see {self.folder}")
+
+
+def program(name: str) -> str | None:
+    """Where one of Slurm's programs is; daemons are not in an ordinary user's path."""
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
 def free_ports(count: int) -> list[int]:
