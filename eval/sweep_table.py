@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -172,13 +173,13 @@ def _text(label: str, score: Score, paper: float | None) -> str:
 
 def as_text(lines: list[TableLine]) -> Iterator[str]:
     """The table for a terminal."""
-    yield f"{'':13}" + "".join(f"{name:^33}" for name in TASKS.values())
+    yield f"{'':13}" + "".join(f"{name:^33}" for name in TASKS.values()).rstrip()
     yield f"{'':13}" + "".join(f"{f'Pass@{k}':>11}" for _ in TASKS for k in KS)
     for line in lines:
         yield f"\n{line.title}"
         for label, texts in rows_of(line):
             yield f"  {label:11}" + "".join(f"{text:>11}" for text in texts).rstrip()
-    yield f"\n{NOTE}"
+    yield f"\n{fill(NOTE, 112)}"
 
 
 def as_page(lines: list[TableLine], *, linked: bool) -> str:

@@ -455,3 +455,46 @@ def test_what_is_missing_is_said_before_anything_runs(
     said = capsys.readouterr().err
     assert "WARNING: environments: no row is about tinny" in said
     assert "tiny: no such checkout" in said.partition("evaluating")[0]
+
+
+# in shards
+
+
+def sharded(config: EvalConfig) -> list[EvalConfig]:
+    return [replace(config, shard=f"{part}/3", out=f"{config.out}-{part}") for part in range(3)]
+
+
+def test_shards_together_are_the_evaluation_without_shards_and_nothing_runs_twice(
+    config: EvalConfig, sandbox: ScriptedSandbox, tmp_path: Path
+) -> None:
+    """Defect 12 of the reference: array jobs each repeat all the work."""
+    for shard in sharded(config):
+        assert main(shard) == 0
+        assert summary_of(shard)["rows"] == 1
+    once = len(sandbox.ran)
+    together = replace(config, reuse=[str(shard.out) for shard in sharded(config)])
+    assert main(together) == 0
+    assert len(sandbox.ran) == once
+    apart = replace(config, out=str(tmp_path / "apart"))
+    assert main(apart) == 0
+    assert len(sandbox.ran) == 2 * once
+    assert results_of(together) == results_of(apart)
+
+
+def test_a_checkout_that_changed_between_shards_is_refused(
+    config: EvalConfig, sandbox: ScriptedSandbox, repositories: Path
+) -> None:
+    for shard in sharded(config):
+        main(shard)
+    checkout = next(path for path in repositories.iterdir() if path.is_dir())
+    (checkout / "new_file.py").write_text("changed = True\n")
+    together = replace(config, reuse=[str(shard.out) for shard in sharded(config)])
+    with pytest.raises(BadInput, match="was run in another state of the checkout"):
+        main(together)
+    assert not Path(config.out or "").exists(), "nothing is written"
+
+
+@pytest.mark.parametrize("shard", ["3/3", "1", "-1/2", "0/4"])
+def test_a_shard_that_there_is_not_is_refused(config: EvalConfig, shard: str) -> None:
+    with pytest.raises(BadInput, match="shard"):
+        main(replace(config, shard=shard))
