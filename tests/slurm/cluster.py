@@ -1,11 +1,16 @@
-"""A real Slurm on this machine: munged, slurmctld and three slurmd, with fake GPUs, as any user."""
+"""A real Slurm on this machine: munged, slurmctld and three slurmd, with fake GPUs, as any user.
+
+python tests/slurm/cluster.py    # one to try things on: Debian's slurm-wlm and munge are enough
+"""
 
 import getpass
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -181,3 +186,14 @@ def free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
+
+
+if __name__ == "__main__":
+    trial = Cluster(Path(tempfile.mkdtemp(prefix="slurm-")))
+    try:
+        trial.start()
+        print(f"export SLURM_CONF={trial.folder}/slurm.conf    # elsewhere; Ctrl-C here ends it", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    finally:
+        trial.stop()
+        shutil.rmtree(trial.folder, ignore_errors=True)
