@@ -8,6 +8,7 @@ printf '%1000s' > "$note.room" # the reason of a failure goes in here: there may
 
 # Writes down why this part has failed, for --status, and ends the job.
 fail() {
+  trap - EXIT
   echo "$STAGE failed: $2" >&2
   printf '%.900s\n%900s' "$2 (log: $LOGS/$STAGE-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}.log)" 1<> "$note.room"
   mv "$note.room" "$note"
@@ -21,8 +22,8 @@ run() {
   stderr=$(mktemp)
   $WRAP "$@" 2> >(tee "$stderr" >&2) &
   local child=$!
-  trap 'asked=USR1 heard=1; kill -USR1 $child' USR1
-  trap 'asked=TERM heard=1; kill -TERM $child' TERM
+  trap 'asked=USR1 heard=1; kill -USR1 $child 2> /dev/null || true' USR1
+  trap 'asked=TERM heard=1; kill -TERM $child 2> /dev/null || true' TERM
   while heard=; code=0; wait $child || code=$?; [ -n "$heard" ]; do :; done
   local reason last
   reason=$(grep '^error: ' "$stderr" | tail -n 1 || true)
@@ -32,7 +33,7 @@ run() {
     rm -f "$note.room"
   elif [ "$asked" = USR1 ]; then
     go_back
-  elif [ "$asked" = TERM ]; then
+  elif [ "$asked" = TERM ] || [ $code -eq 143 ]; then # Slurm tells the command as well
     rm -f "$note.room"
     exit $code
   elif [ $code -gt 128 ]; then
@@ -54,6 +55,12 @@ go_back() {
   wait
 }
 
+started=$(mktemp)
+trap 'code=$?; cat "$started" >&2; fail $code "could not begin: exit code $code in activate of the site. $(tail -n 1 "$started")"' EXIT
 cd "$PROJECT"
-eval "$ACTIVATE"
+eval "$ACTIVATE" 2> "$started"
+trap - EXIT
+cat "$started" >&2
+rm -f "$started"
+cd "$PROJECT"
 changed=$(python slurm/fingerprint.py "$CODE" 2>&1) || fail 2 "${changed#error: }"

@@ -1,0 +1,95 @@
+"""A hub on this machine: as much of its protocol as its own client library needs to fetch a model."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+COMMIT = "c0ffee" + 34 * "0"
+LARGE = (".safetensors", ".bin")
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves the files of a folder as the model `owner/name`, large ones as git-lfs does."""
+
+    folder: Path
+    requests: list[str]
+
+    def do_HEAD(self) -> None:
+        self._answer(with_content=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_content=True)
+
+    def _answer(self, *, with_content: bool) -> None:
+        path = self.path.partition("?")[0]
+        self.requests.append(path)
+        if "/resolve/" in path:
+            self._file(self.folder / path.rpartition("/")[2], with_content=with_content)
+        elif "/tree/" in path:
+            self._json([_listed(file) for file in sorted(self.folder.iterdir())])
+        elif path.startswith("/api/models/owner/name"):
+            siblings = [{"rfilename": file.name} for file in sorted(self.folder.iterdir())]
+            self._json({"id": "owner/name", "sha": COMMIT, "siblings": siblings})
+        else:
+            self.send_error(404)
+
+    def _json(self, value: object) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _file(self, file: Path, *, with_content: bool) -> None:
+        if not file.is_file():
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hash_of(file)}"')
+        self.send_header("Content-Length", str(file.stat().st_size))
+        self.end_headers()
+        if with_content:
+            self.wfile.write(file.read_bytes())
+
+    def log_message(self, *_arguments: object) -> None:
+        """Not on the terminal."""
+
+
+def hash_of(file: Path) -> str:
+    """What the hub calls a file's content by: SHA-256 of large files, git's hash of others."""
+    content = file.read_bytes()
+    if file.suffix in LARGE:
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _listed(file: Path) -> dict[str, object]:
+    listed: dict[str, object] = {
+        "type": "file",
+        "path": file.name,
+        "size": file.stat().st_size,
+        "oid": hash_of(file),
+    }
+    if file.suffix in LARGE:
+        listed["lfs"] = {"oid": hash_of(file), "size": file.stat().st_size, "pointerSize": 134}
+    return listed
+
+
+@contextmanager
+def hub_of(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """A running hub: its address, and what it is asked for."""
+    requests: list[str] = []
+    handler = type("FolderHub", (Hub,), {"folder": folder, "requests": requests})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", requests
+    finally:
+        server.shutdown()
+        server.server_close()
