@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from slurm.toy_cluster import PROGRAMS, Cluster, program
 from tests.helpers import RunScript, skip_or_fail, tiny_llama
-from tests.slurm.cluster import PROGRAMS, Cluster, program
 
 Submit = Callable[..., str]
 

@@ -10,8 +10,8 @@ import pytest
 
 from mlbench_data.files import PROJECT_ROOT
 from slurm.fingerprint import fingerprint
+from slurm.toy_cluster import Cluster
 from tests.helpers import skip_or_fail
-from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import is_root
 from tests.slurm.test_sweeps import release, wait_for
 

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+from slurm.toy_cluster import Cluster
 from tests.helpers import RunScript, read_lines
-from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import SITE, Submit, write_sweep
 
 RECIPE = "configs/train/smollm2-135m-id-task3.yaml"

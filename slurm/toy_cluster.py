@@ -1,6 +1,6 @@
 """A real Slurm on this machine: munged, slurmctld and three slurmd, with fake GPUs, as any user.
 
-python tests/slurm/cluster.py    # one to try things on: Debian's slurm-wlm and munge are enough
+python slurm/toy_cluster.py    # one to try things on: Debian's slurm-wlm and munge are enough
 """
 
 import getpass
@@ -138,7 +138,8 @@ class Cluster:
     def _run(self, name: str, *options: str, daemon: str | None = None) -> None:
         log = open(self.folder / f"{name}.out", "ab")  # noqa: SIM115 - the daemon's from now on
         executable = program(daemon or name)
-        assert executable is not None
+        if executable is None:
+            raise RuntimeError(f"there is no {daemon or name} here; install slurm-wlm and munge")
         with log:
             self.processes[name] = subprocess.Popen(
                 [executable, *options],
@@ -189,6 +190,8 @@ def free_ports(count: int) -> list[int]:
 
 
 if __name__ == "__main__":
+    if lacking := [name for name in PROGRAMS if program(name) is None]:
+        raise SystemExit(f"error: there is no {lacking[0]} here; install Debian's slurm-wlm and munge")
     trial = Cluster(Path(tempfile.mkdtemp(prefix="slurm-")))
     try:
         trial.start()
