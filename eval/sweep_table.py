@@ -144,9 +144,13 @@ def _per_cent(share: float | None) -> float | None:
 
 
 def rows_of(line: TableLine) -> Iterator[tuple[str, list[str]]]:
-    """A label and a text for each Pass@k of each task, as the terminal and the page show them."""
+    """A label and a text for each Pass@k of each task, as the terminal and the page show them; what is all
+    empty is left out.
+    """
     for label in ("ours", "interval", "paper", "difference", "ceiling", "strict", "its ceiling"):
-        yield label, [text for task in TASKS for text in _texts(label, line.cells.get(task))]
+        texts = [text for task in TASKS for text in _texts(label, line.cells.get(task))]
+        if any(texts):
+            yield label, texts
 
 
 def _texts(label: str, cell: TableCell | None) -> list[str]:
@@ -155,7 +159,7 @@ def _texts(label: str, cell: TableCell | None) -> list[str]:
         return [""] * len(KS)
     papers = cell.paper or [None] * len(KS)
     if label == "paper":
-        return ["–" if paper is None else f"{paper:.1f}" for paper in papers]
+        return ["–" if paper is None else f"{paper:.2f}" for paper in papers]
     if cell.scores is None:
         return ["missing" if label == "ours" else ""] * len(KS)
     return [_text(label, score, paper) for score, paper in zip(cell.scores, papers, strict=True)]
@@ -165,10 +169,10 @@ def _text(label: str, score: Score, paper: float | None) -> str:
     if label == "interval":
         return "–" if score.interval is None else f"{score.interval[0]:.1f}–{score.interval[1]:.1f}"
     if label == "difference":
-        return "–" if score.ours is None or paper is None else f"{score.ours - paper:+.1f}"
+        return "–" if score.ours is None or paper is None else f"{score.ours - paper:+.2f}"
     names = {"ours": score.ours, "ceiling": score.ceiling, "strict": score.strict}
     value = names.get(label, score.strict_ceiling)
-    return "–" if value is None else f"{value:.1f}"
+    return "–" if value is None else f"{value:.2f}"
 
 
 def as_text(lines: list[TableLine]) -> Iterator[str]:
@@ -178,7 +182,7 @@ def as_text(lines: list[TableLine]) -> Iterator[str]:
     for line in lines:
         yield f"\n{line.title}"
         for label, texts in rows_of(line):
-            yield f"  {label:11}" + "".join(f"{text:>11}" for text in texts).rstrip()
+            yield f"  {label:11}{''.join(f'{text:>11}' for text in texts).rstrip()}"
     yield f"\n{fill(NOTE, 112)}"
 
 

@@ -43,12 +43,12 @@ def line_of(folder: Path, title: str) -> dict[str, list[str]]:
 def test_an_empty_sweep_shows_the_papers_table_with_its_own_gaps(tmp_path: Path) -> None:
     folder = sweep_of(tmp_path / "sweep", ["codellama-7b-instruct", "deepseek-coder-6.7b-base", "llama-2-7b"])
     found = line_of(folder, "codellama-7b-instruct, ID")
-    assert found["paper"] == ["–", "–", "–", "2.7", "6.2", "9.6", "17.7", "23.5", "30.8"], (
+    assert found["paper"] == ["–", "–", "–", "2.69", "6.15", "9.62", "17.69", "23.46", "30.77"], (
         "task 1 was not trained"
     )
     assert found["ours"] == ["missing"] * 9
-    assert line_of(folder, "codellama-7b-instruct, raw")["paper"][:3] == ["1.5", "3.9", "8.8"]
-    assert line_of(folder, "llama-2-7b, OOD")["paper"][6:] == ["0.0", "0.0", "0.4"]
+    assert line_of(folder, "codellama-7b-instruct, raw")["paper"][:3] == ["1.54", "3.85", "8.85"]
+    assert line_of(folder, "llama-2-7b, OOD")["paper"][6:] == ["0.00", "0.00", "0.38"]
     assert len(list(read_table(folder))) == 9
 
 
@@ -65,9 +65,9 @@ def test_a_cell_stands_beside_the_papers_with_difference_interval_and_ceiling(
     capsys.readouterr()
     assert main(ReportConfig(results=[str(folder)], out=str(folder / "report.html"))) == 0
     found = line_of(folder, "codellama-7b-instruct, ID")
-    assert found["ours"][6] == "100.0"
-    assert found["difference"][6] == "+82.3"
-    assert found["ceiling"][6] == found["strict"][6] == "100.0"
+    assert found["ours"][6] == "100.00"
+    assert found["difference"][6] == "+82.31"
+    assert found["ceiling"][6] == found["strict"][6] == "100.00"
     assert found["interval"][6].endswith("–100.0")
     printed = capsys.readouterr().out
     assert "1 of 9 cells" in printed
