@@ -61,7 +61,7 @@ def read_run(folder: Path) -> Run:
     graded = {mode: list(regrade(rows, results, mode, executed=executed)) for mode in MODES}
     keys = {mode: list(regrade(rows, key_results, mode, executed=executed)) for mode in MODES}
     return Run(
-        name=folder.resolve().name,
+        name=name_of(folder.resolve()),
         mode=mode,
         executed=executed,
         sampled=_sampled(summary.get("sampled")),
@@ -70,6 +70,11 @@ def read_run(folder: Path) -> Run:
         summaries={mode: summarise(rows, graded[mode], mode, executed=executed) for mode in MODES},
         ceilings={mode: summarise(rows, keys[mode], mode, executed=executed) for mode in MODES},
     )
+
+
+def name_of(folder: Path) -> str:
+    """What a run is called: its folder, or in a sweep its cell: CELL/results/all is of all its shards."""
+    return folder.parents[1].name if folder.parts[-2:] == ("results", "all") else folder.name
 
 
 def _sampled(identity: Any) -> str:

@@ -55,6 +55,15 @@ class TableLine:
     cells: dict[int, TableCell]
 
 
+@dataclass(frozen=True)
+class Table:
+    """A sweep's table: what it is of, its tasks, and its lines."""
+
+    title: str
+    tasks: list[int]
+    lines: list[TableLine]
+
+
 def is_sweep(folder: Path) -> bool:
     """Whether a folder is one that slurm/submit.py has filled."""
     return (folder / SWEEP_FILE).is_file()
@@ -62,15 +71,15 @@ def is_sweep(folder: Path) -> bool:
 
 def report_sweep(folder: Path, out: Path) -> int:
     """Prints the table, and writes it as a page to `out` and as JSON into the folder. Raises BadInput."""
-    lines = list(read_table(folder))
-    for text in as_text(lines):
+    table = read_table(folder)
+    for text in as_text(table):
         print(text)
-    write_text(out, as_page(lines, linked=out.resolve().parent == folder.resolve()))
-    cells = [cell for line in lines for cell in line.cells.values()]
+    write_text(out, as_page(table, linked=out.resolve().parent == folder.resolve()))
+    cells = [cell for line in table.lines for cell in line.cells.values()]
     found = {
         cell.name: sha256_of_file(folder / cell.results / "summary.json") for cell in cells if cell.scores
     }
-    write_json(folder / "table.json", {"results": found, "lines": [asdict(line) for line in lines]})
+    write_json(folder / "table.json", {"results": found, **asdict(table)})
     for cell in cells:
         if cell.warning:
             print(f"WARNING: {cell.name}: {cell.warning}")
@@ -78,21 +87,24 @@ def report_sweep(folder: Path, out: Path) -> int:
     return 0
 
 
-def read_table(folder: Path) -> Iterator[TableLine]:
+def read_table(folder: Path) -> Table:
     """The table of a sweep, in its order. Raises BadInput."""
     sweep = read_json(folder / SWEEP_FILE, "a sweep of slurm/submit.py")
     try:
         lines: dict[str, dict[int, TableCell]] = {}
+        settings = sweep["settings"]
+        sets = f"{settings['benchmark']}, split {sweep['cells'][0]['split']}, code {sweep['code']}"
         for cell in sweep["cells"]:
             seed = f", seed {cell['seed']}" if cell["seed"] else ""
             engine = f", {cell['engine']}" if cell["engine"] != "auto" else ""
             title = f"{cell['model']}, {cell['trained_on'].upper() if cell['trained_on'] != 'raw' else 'raw'}"
-            published = sweep["settings"]["benchmark"] != "mini"
-            papers = _papers(cell) if published else None
+            papers = _papers(cell) if settings["benchmark"] != "mini" else None
             lines.setdefault(title + engine + seed, {})[cell["task"]] = _cell(folder, cell, papers)
-    except (KeyError, TypeError, AttributeError) as error:
+        tasks = sorted({cell["task"] for cell in sweep["cells"]} & TASKS.keys())
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise BadInput(f"{folder / SWEEP_FILE}: no {error}; expected what slurm/submit.py writes") from error
-    yield from (TableLine(title, cells) for title, cells in lines.items())
+    title = f"{folder.resolve().name}: {sets}"
+    return Table(title, tasks, [TableLine(title, cells) for title, cells in lines.items()])
 
 
 def _papers(cell: dict[str, Any]) -> tuple[float, ...] | None:
@@ -143,12 +155,12 @@ def _per_cent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def rows_of(line: TableLine) -> Iterator[tuple[str, list[str]]]:
+def rows_of(line: TableLine, tasks: list[int]) -> Iterator[tuple[str, list[str]]]:
     """A label and a text for each Pass@k of each task, as the terminal and the page show them; what is all
     empty is left out.
     """
     for label in ("ours", "interval", "paper", "difference", "ceiling", "strict", "its ceiling"):
-        texts = [text for task in TASKS for text in _texts(label, line.cells.get(task))]
+        texts = [text for task in tasks for text in _texts(label, line.cells.get(task))]
         if any(texts):
             yield label, texts
 
@@ -175,18 +187,19 @@ def _text(label: str, score: Score, paper: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def as_text(lines: list[TableLine]) -> Iterator[str]:
+def as_text(table: Table) -> Iterator[str]:
     """The table for a terminal."""
-    yield f"{'':13}" + "".join(f"{name:^33}" for name in TASKS.values()).rstrip()
-    yield f"{'':13}" + "".join(f"{f'Pass@{k}':>11}" for _ in TASKS for k in KS)
-    for line in lines:
+    yield f"{table.title}\n"
+    yield f"{'':13}{''.join(f'{TASKS[task]:^33}' for task in table.tasks).rstrip()}"
+    yield f"{'':13}" + "".join(f"{f'Pass@{k}':>11}" for _ in table.tasks for k in KS)
+    for line in table.lines:
         yield f"\n{line.title}"
-        for label, texts in rows_of(line):
+        for label, texts in rows_of(line, table.tasks):
             yield f"  {label:11}{''.join(f'{text:>11}' for text in texts).rstrip()}"
     yield f"\n{fill(NOTE, 112)}"
 
 
-def as_page(lines: list[TableLine], *, linked: bool) -> str:
+def as_page(table: Table, *, linked: bool) -> str:
     """The table as a page that needs nothing else; `linked` if it lies where the cells' reports are."""
     return (
         Environment(
@@ -197,5 +210,5 @@ def as_page(lines: list[TableLine], *, linked: bool) -> str:
             lstrip_blocks=True,
         )
         .get_template("sweep_page.html.jinja")
-        .render(lines=lines, tasks=TASKS, ks=KS, rows_of=rows_of, note=NOTE, linked=linked)
+        .render(table=table, names=TASKS, ks=KS, rows_of=rows_of, note=NOTE, linked=linked)
     )

@@ -1,6 +1,7 @@
 """What is wrong with a sweep, found before anything waits in the queue for hours."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from eval.config import EvalConfig
 from infer.config import GenerateConfig, check_config
@@ -10,7 +11,7 @@ from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import resolve_model
 from mlbench_data.sources import benchmark_named
 from slurm.hours import gpus_or_cores, seconds_per_step
-from slurm.jobs import SHARD, Job
+from slurm.jobs import SHARD, Job, Stage
 from slurm.prefetched import check_prefetched
 from slurm.recipe import train_config
 from slurm.site_settings import Site, seconds_of
@@ -30,14 +31,17 @@ def check_sweep(sweep: Sweep, site: Site, cells: list[Cell], jobs: list[Job], *,
             raise BadInput(f"{part} has {', '.join(ours)}, which the sweep decides; leave it out")
     for model in sweep.models:
         resolve_model(model)
-    for cell in adapters_in(cells):
-        train_config(cell)
     _check_options(jobs)
     if not (PROJECT_ROOT / sweep.accelerate).is_file():
         raise BadInput(f"accelerate is {sweep.accelerate}; there is no such file")
     if planned:
         return
     splits = [sweep.split, *(f"{name}_train" for name in sweep.trained_on if name != "raw")]
+    if sweep.benchmark != "mini" and sweep.source is not None and not Path(sweep.benchmark).is_dir():
+        raise BadInput(f"{sweep.benchmark}: not built yet; run slurm/prefetch.py with the same --config")
+    for name, what in (("repositories", "checkouts as DIR/REPOSITORY"), ("environments", "a file")):
+        if name in sweep.eval and not Path(str(sweep.eval[name])).exists():
+            raise BadInput(f"eval has {name} {sweep.eval[name]}; there is no such path, expected {what}")
     benchmark = benchmark_named(sweep.benchmark)
     counts = {split: benchmark.count(split) for split in splits}
     if counts[sweep.split] < sweep.shards:
@@ -57,7 +61,8 @@ def _check_options(jobs: list[Job]) -> None:
 
 def warnings_of(sweep: Sweep, site: Site, cells: list[Cell]) -> Iterator[str]:
     """What may be meant, and will cost time."""
-    for stage in ("train", "generate", "eval"):
+    stages: list[Stage] = ["train", "generate", "join", "eval", "collect"]
+    for stage in stages[0 if any(adapters_in(cells)) else 1 :]:
         limit = seconds_of(site.chosen(stage).get("time", ""))
         if limit is not None and limit <= site.seconds_to_save:
             yield (

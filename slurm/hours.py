@@ -155,7 +155,8 @@ def hours_table(sweep: Sweep, site: Site, cells: list[Cell]) -> Iterator[str]:
     sizes = (
         f"{sweep.benchmark}'s rows" if known else f"the paper's Table 7, as there is no {sweep.benchmark} yet"
     )
-    yield f"from {sizes}, and the gpu section of {sweep.site}: perhaps half, perhaps twice as much"
+    yield f"from {sizes}, and {sweep.site}'s gpu, an A100 if it says nothing: "
+    yield "perhaps half, perhaps twice as much"
 
 
 def _line(name: str, hours: list[float]) -> str:

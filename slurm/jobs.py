@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlbench_data.adapter import adapter_sha256
-from mlbench_data.bad_input import BadInput
+from mlbench_data.cli import resolved
 from mlbench_data.files import sha256_of_file, write_text
+from slurm.recipe import options_of, train_config, training_words
 from slurm.sweep import Cell, Sweep, adapters_in, folder_of
+from train.config import NOT_IDENTITY
 
 Stage = Literal["train", "generate", "join", "eval", "collect", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -65,12 +67,15 @@ class Job:
         return [part for part in self.parts if not self.is_done(part)]
 
     def failure(self, part: int) -> str | None:
-        """Why one part has failed when it ran last, if it has."""
+        """Why one part has failed when it ran last, if it has. One that left the room for its reason empty
+        was stopped in the middle, or is under way.
+        """
         note = self.folder / "failed" / (f"{self.stage}-{part}" if self.shards else self.stage)
-        try:
-            return note.read_text(encoding="utf-8", errors="replace").strip() or "for no reason that it gave"
-        except OSError:
-            return None
+        if note.exists():
+            return note.read_text(encoding="utf-8", errors="replace").strip()
+        if note.with_name(f"{note.name}.room").exists():
+            return f"ended without a word (logs: {self.folder / 'logs'})"
+        return None
 
 
 def jobs_of(sweep: Sweep, cells: list[Cell]) -> list[Job]:
@@ -81,32 +86,9 @@ def jobs_of(sweep: Sweep, cells: list[Cell]) -> list[Job]:
     return [*jobs, _report(sweep, cells)]
 
 
-def training_words(cell: Cell) -> list[str]:
-    """The options of train/sft.py for a cell's adapter."""
-    sweep = cell.sweep
-    words = ["--config", recipe_of(cell), *_options(sweep.train)]
-    words += ["--benchmark", sweep.benchmark, "--split", f"{cell.trained_on}_train"]
-    words += ["--model", cell.given_model, "--task", str(cell.task)]
-    return [*words, "--seed", str(cell.seed), "--output_dir", str(cell.adapter_folder)]
-
-
-def recipe_of(cell: Cell) -> str:
-    """The file with an adapter's settings. Raises BadInput."""
-    pattern, values = (
-        cell.sweep.train_config,
-        {"model": cell.model, "trained_on": cell.trained_on, "task": cell.task},
-    )
-    try:
-        return pattern.format(**values)
-    except (KeyError, IndexError, ValueError) as error:
-        raise BadInput(
-            f"train_config is {pattern!r}; only {{model}}, {{trained_on}} and {{task}} are known"
-        ) from error
-
-
 def _training(cell: Cell) -> Job:
     def is_done(_part: int) -> bool:
-        return _read(cell.adapter_folder / "training.json").get("finished") is True
+        return _is_trained(cell, _read(cell.adapter_folder / "training.json"))
 
     return Job(str(cell.adapter), "train", cell.adapter_folder, training_words(cell), (), None, is_done)
 
@@ -114,7 +96,7 @@ def _training(cell: Cell) -> Job:
 def _generation(cell: Cell) -> Job:
     sweep = cell.sweep
     words = [
-        *_options(sweep.generate),
+        *options_of(sweep.generate),
         "--engine",
         cell.engine,
         "--model",
@@ -181,19 +163,19 @@ def _report(sweep: Sweep, cells: list[Cell]) -> Job:
 def _evaluated(cell: Cell) -> list[str]:
     sweep = cell.sweep
     data = ["--candidates", str(_candidates(cell)), "--benchmark", sweep.benchmark, "--split", sweep.split]
-    return [*_options(sweep.eval), *data]
+    return [*options_of(sweep.eval), *data]
 
 
 def _candidates(cell: Cell) -> Path:
     return cell.folder / "candidates.jsonl"
 
 
-def _options(options: dict[str, Any]) -> list[str]:
-    """Options of a script, as words of its command line."""
-    words: list[str] = []
-    for name, value in options.items():
-        words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
-    return words
+def _is_trained(cell: Cell, record: dict[str, Any]) -> bool:
+    """Whether an adapter has been trained with the settings that its recipe has now."""
+    if record.get("finished") is not True or not isinstance(record.get("config"), dict):
+        return False
+    asked = resolved(train_config(cell))
+    return all(record["config"].get(name) == asked[name] for name in asked.keys() - set(NOT_IDENTITY))
 
 
 def _are_sampled(cell: Cell, manifest: Path) -> bool:

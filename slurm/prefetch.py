@@ -6,6 +6,7 @@ Run it where the hub can be reached, such as a login node, with the variables of
 """
 
 import hashlib
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def main(config: PrefetchConfig) -> int:
     sweep = sweep_in(config)
     for name in sweep.models:
         resolve_model(name)
-    make_folder(folder_of(sweep))
+    os.chdir(PROJECT_ROOT)  # as jobs do
     if config.verify:
         verify_models(sweep)
     else:
@@ -63,6 +64,7 @@ def fetch_models(sweep: Sweep) -> None:
     from huggingface_hub import constants
 
     fetched = [fetch_model(model) for model in hub_models(sweep)]
+    make_folder(folder_of(sweep))
     write_record(sweep, Prefetched(cache=str(constants.HF_HUB_CACHE), models=fetched))
 
 

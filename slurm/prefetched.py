@@ -47,7 +47,7 @@ def read_record(sweep: Sweep) -> Prefetched:
     """Raises BadInput if nothing was fetched."""
     path = record_of(sweep)
     if not path.exists():
-        raise BadInput(f"{path}: nothing was fetched for this sweep, and its site is offline; {AGAIN}")
+        raise BadInput(f"{path}: nothing was fetched for this sweep; {AGAIN}")
     values = read_json(path, "the record of slurm/prefetch.py")
     try:
         models = [FetchedModel(**model) for model in values["models"]]

@@ -28,10 +28,10 @@ class Queued:
         return self.parts is None or part in self.parts
 
     @property
-    def words(self) -> str:
-        """What scancel calls it."""
+    def names(self) -> list[str]:
+        """What Slurm calls it, element by element: other elements of the array are not meant."""
         return (
-            self.number if self.parts is None else f"{self.number}_[{','.join(map(str, sorted(self.parts)))}]"
+            [self.number] if self.parts is None else [f"{self.number}_{part}" for part in sorted(self.parts)]
         )
 
     @property

@@ -66,14 +66,15 @@ def states_of(jobs: list[Job], queued: dict[str, list[Queued]]) -> dict[str, Sta
 
 def _state(job: Job, found: list[Queued]) -> State:
     missing = job.missing()
-    if not missing:
+    is_renewed = job.stage == "report" and any(item.is_alive for item in found)
+    if not missing and not is_renewed:
         return State("done", is_done=True)
     count = f" {len(job.parts) - len(missing)}/{len(job.parts)}" if job.shards else ""
-    alive = [item for item in found if item.is_alive and any(map(item.covers, missing))]
-    failures = {part: reason for part in missing if (reason := job.failure(part))}
+    alive = [item for item in found if item.is_alive and (is_renewed or any(map(item.covers, missing)))]
     left = [part for part in missing if not any(item.covers(part) for item in alive)]
-    broken = _broken(job, found, left)
-    reason = _reason(job, {part: text for part, text in failures.items() if part in left}) or broken
+    reason = _reason(
+        job, {part: text for part in left if (text := job.failure(part) or _broken(found, part))}
+    )
     if any(not item.is_waiting for item in alive):
         return State(f"running{count}", reason=reason)
     if alive:
@@ -81,7 +82,9 @@ def _state(job: Job, found: list[Queued]) -> State:
         return State(f"waiting{count}{why}", reason=reason)
     if reason:
         return State(f"failed{count}", reason=reason)
-    return State(f"not submitted{count}")
+    cancelled = [item for item in found if item.state == "CANCELLED" and "Dependency" not in item.reason]
+    is_cancelled = any(item.covers(part) for item in cancelled for part in left)
+    return State(f"{'cancelled' if is_cancelled else 'not submitted'}{count}")
 
 
 def _reason(job: Job, failures: dict[int, str]) -> str | None:
@@ -93,19 +96,13 @@ def _reason(job: Job, failures: dict[int, str]) -> str | None:
     return f"{where}{text}" + (f"; and {len(failures) - 1} more shards" if len(failures) > 1 else "")
 
 
-def _broken(job: Job, found: list[Queued], parts: list[int]) -> str | None:
-    """What Slurm says of a part that ended without being done, and without a word of its own."""
-    for part in parts:
-        ended = [
-            item for item in found if not item.is_alive and item.covers(part) and item.state != "COMPLETED"
-        ]
-        if ended:
-            newest = max(ended, key=lambda item: int(item.number))
-            if newest.reason == "DependencyNeverSatisfied" or (
-                newest.state == "CANCELLED" and newest.reason == "Dependency"
-            ):
-                return None
-            why = "" if newest.reason in ("None", "") else f" ({newest.reason})"
-            where = f"shard {part}: " if job.shards else ""
-            return f"{where}{newest.state.lower().replace('_', ' ')} by Slurm{why}; submit again"
-    return None
+def _broken(found: list[Queued], part: int) -> str | None:
+    """What Slurm says of a part that ended without being done and without a word of its own."""
+    ended = [item for item in found if not item.is_alive and item.covers(part)]
+    if not ended:
+        return None
+    newest = max(ended, key=lambda item: int(item.number))
+    if newest.state in ("COMPLETED", "CANCELLED"):
+        return None
+    why = "" if newest.reason in ("None", "") else f" ({newest.reason})"
+    return f"{newest.state.lower().replace('_', ' ')} by Slurm{why}"

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -193,10 +194,13 @@ if __name__ == "__main__":
     if lacking := [name for name in PROGRAMS if program(name) is None]:
         raise SystemExit(f"error: there is no {lacking[0]} here; install Debian's slurm-wlm and munge")
     trial = Cluster(Path(tempfile.mkdtemp(prefix="slurm-")))
+    for number in (signal.SIGINT, signal.SIGTERM):  # the first is ignored in what a shell starts with &
+        signal.signal(number, lambda *_: sys.exit(0))
     try:
         trial.start()
         print(f"export SLURM_CONF={trial.folder}/slurm.conf    # elsewhere; Ctrl-C here ends it", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        while True:
+            signal.pause()
     finally:
         trial.stop()
         shutil.rmtree(trial.folder, ignore_errors=True)

@@ -31,13 +31,16 @@ def sweep_of(folder: Path, models: list[str], benchmark: str = "runs/mlbench") -
         for model in models for trained_on in ("raw", "id", "ood") for task in (1, 2, 3)
     ]  # fmt: skip
     folder.mkdir()
-    (folder / "sweep.json").write_text(json.dumps({"settings": {"benchmark": benchmark}, "cells": cells}))
+    (folder / "sweep.json").write_text(
+        json.dumps({"settings": {"benchmark": benchmark}, "code": "c0de", "cells": cells})
+    )
     return folder
 
 
 def line_of(folder: Path, title: str) -> dict[str, list[str]]:
-    [line] = [line for line in read_table(folder) if line.title == title]
-    return dict(rows_of(line))
+    table = read_table(folder)
+    [line] = [line for line in table.lines if line.title == title]
+    return dict(rows_of(line, table.tasks))
 
 
 def test_an_empty_sweep_shows_the_papers_table_with_its_own_gaps(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_an_empty_sweep_shows_the_papers_table_with_its_own_gaps(tmp_path: Path)
     assert found["ours"] == ["missing"] * 9
     assert line_of(folder, "codellama-7b-instruct, raw")["paper"][:3] == ["1.54", "3.85", "8.85"]
     assert line_of(folder, "llama-2-7b, OOD")["paper"][6:] == ["0.00", "0.00", "0.38"]
-    assert len(list(read_table(folder))) == 9
+    assert len(read_table(folder).lines) == 9
 
 
 def test_minibench_is_not_compared_with_the_papers_rows(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_a_cell_stands_beside_the_papers_with_difference_interval_and_ceiling(
 
 def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
     folder = sweep_of(tmp_path / "sweep", ["codellama-7b-instruct"])
-    lines = [line for text in as_text(list(read_table(folder))) for line in text.splitlines()]
+    lines = [line for text in as_text(read_table(folder)) for line in text.splitlines()]
     assert max(map(len, lines)) <= 120
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import yaml
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.cli import parse
+from mlbench_data.cli import parse, resolved
 from mlbench_data.files import PROJECT_ROOT
 from slurm.jobs import STAGES, jobs_of, write_job
 from slurm.queue_state import Queued, _parts
+from slurm.recipe import train_config
 from slurm.site_settings import read_site, seconds_of
 from slurm.status import states_of
-from slurm.submit import SubmitConfig, main, plan, prefix_of
+from slurm.submit import SubmitConfig, check_folder, description, main, plan, prefix_of, submitted_sweep
 from slurm.sweep import Sweep, cells_of
 from tests.slurm.conftest import write_sweep
 
@@ -247,14 +249,15 @@ def test_what_hangs_on_a_failure_is_held_up_and_the_reason_is_shown_once(sweep: 
         (
             [("NODE_FAIL", {1}, "None"), ("COMPLETED", {0}, "None")],
             "failed 0/4",
-            "shard 1: node fail by Slurm; submit again",
+            "shard 1: node fail by Slurm",
         ),
         (
             [("TIMEOUT", {1}, "TimeLimit")],
             "failed 0/4",
-            "shard 1: timeout by Slurm (TimeLimit); submit again",
+            "shard 1: timeout by Slurm (TimeLimit)",
         ),
         ([("CANCELLED", {0, 1, 2, 3}, "DependencyNeverSatisfied")], "not submitted 0/4", None),
+        ([("CANCELLED", {0, 1, 2, 3}, "Priority")], "cancelled 0/4", None),
     ],
 )
 def test_the_queue_says_what_files_do_not(
@@ -293,3 +296,92 @@ def test_only_what_is_not_done_is_planned(sweep: Sweep, tmp_path: Path) -> None:
 
 def test_every_stage_has_its_sbatch_file() -> None:
     assert {path.stem for path in (PROJECT_ROOT / "slurm").glob("*.sbatch")} == set(STAGES)
+
+
+# what may change in a folder
+
+
+def submitted(sweep: Sweep) -> Path:
+    folder = Path(sweep.out)
+    folder.mkdir()
+    (folder / "sweep.json").write_text(json.dumps(description(sweep, cells_of(sweep))))
+    return folder
+
+
+def refused(sweep: Sweep) -> str:
+    with pytest.raises(BadInput) as refusal:
+        check_folder(sweep, cells_of(sweep), False)
+    return str(refusal.value)
+
+
+def test_another_sweep_in_a_folder_is_refused_and_a_grown_one_is_not(sweep: Sweep) -> None:
+    submitted(sweep)
+    check_folder(sweep, cells_of(sweep), False)
+    check_folder(grown := replace(sweep, trained_on=["raw", "id", "ood"]), cells_of(grown), False)
+    check_folder(moved := replace(sweep, site="other.yaml"), cells_of(moved), False)
+    assert "other shards" in refused(replace(sweep, shards=3))
+    assert "other split" in refused(replace(sweep, split="quarter"))
+    assert "cells that are not in this sweep" in refused(replace(sweep, trained_on=["raw"]))
+
+
+def test_a_setting_can_be_changed_until_something_was_made_with_it(sweep: Sweep) -> None:
+    folder = submitted(sweep)
+    check_folder(changed := replace(sweep, eval={"timeout": 3}), cells_of(changed), False)
+    (folder / "smollm2-135m-raw-task3" / "results").mkdir(parents=True)
+    assert "other eval" in refused(changed)
+    check_folder(changed := replace(sweep, generate={"n": 3}), cells_of(changed), False)
+
+
+def test_changed_code_is_refused_unless_finished_cells_may_stay(sweep: Sweep) -> None:
+    folder = submitted(sweep)
+    values = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps(values | {"code": "0123456789abcdef"}))
+    assert "submitted with other code" in refused(sweep)
+    check_folder(sweep, cells_of(sweep), True)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"cells": [{}], "settings": 3, "code": "a", "config": {}}']
+)
+def test_a_damaged_sweep_file_is_one_line(content: str, sweep: Sweep) -> None:
+    (submitted(sweep) / "sweep.json").write_text(content)
+    assert "sweep.json" in refused(sweep)
+
+
+def test_the_state_needs_the_folder_only(sweep: Sweep) -> None:
+    submitted(sweep)
+    assert submitted_sweep(Sweep(out=sweep.out)) == sweep
+    with pytest.raises(BadInput, match="no sweep there"):
+        submitted_sweep(Sweep(out=f"{sweep.out}-other"))
+
+
+def test_an_adapter_that_was_trained_by_another_recipe_is_not_done(sweep: Sweep) -> None:
+    cells = cells_of(sweep)
+    [train] = [job for job in jobs_of(sweep, cells) if job.stage == "train"]
+    [cell] = [cell for cell in cells if cell.adapter]
+    record: dict[str, Any] = {"finished": True, "config": resolved(train_config(cell))}
+    train.folder.mkdir(parents=True)
+    (train.folder / "training.json").write_text(json.dumps(record))
+    assert train.missing() == []
+    record["config"]["learning_rate"] = 0.5
+    (train.folder / "training.json").write_text(json.dumps(record))
+    assert train.missing() == [0]
+
+
+def test_a_part_that_was_stopped_in_the_middle_says_so_when_slurm_has_forgotten_it(sweep: Sweep) -> None:
+    [job] = [job for job in jobs_of(sweep, cells_of(sweep)) if job.name == "smollm2-135m-raw-task3.generate"]
+    (job.folder / "failed").mkdir(parents=True)
+    (job.folder / "failed" / "generate-2.room").write_text("")
+    words, reason = state(sweep, job.name, {})
+    assert words == "failed 0/4"
+    assert str(reason).startswith("shard 2: ended without a word")
+    alive = {job.name: [Queued("7", frozenset({2}), "RUNNING", "None")]}
+    assert state(sweep, job.name, alive) == ("running 0/4", None)
+
+
+def test_checkouts_that_are_not_there_are_missed_before_anything_is_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(PROJECT_ROOT)
+    with pytest.raises(BadInput, match="there is no such path"):
+        run(write_sweep(tmp_path, trained_on=["raw"], shards=2, eval={"repositories": "nowhere"}))
