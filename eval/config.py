@@ -25,7 +25,7 @@ class EvalConfig:
     """Folders of earlier results, such as those of every shard: what was run there is not run again."""
     out: str | None = None
     """Folder for results.jsonl, summary.json and report.html. Default: runs/results/NAME, NAME that of the
-    candidates file, or gold."""
+    candidates file, or gold, with the shard if there is one."""
     mode: Mode = "strict"
     """strict: answers are parsed, values compared as values. paper: the published rules (substrings, and a
     timeout passes)."""

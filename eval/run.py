@@ -49,10 +49,9 @@ def main(config: EvalConfig) -> int:
     checkouts = _checkouts(runner) if runner else None
     for folder in config.reuse:
         check_same_checkouts(Path(folder), checkouts or {})
-    out = make_folder(
-        config.out or Path("runs/results", "gold" if config.gold else Path(config.candidates).stem)
-    )
+    out = make_folder(config.out or default_out(config))
     claim(out)
+    check_same_shard(out, config.shard)
 
     results = _evaluation(config, runner, out, "results.jsonl").grade(rows, candidates, "evaluating")
     key_results = results
@@ -82,6 +81,24 @@ def main(config: EvalConfig) -> int:
     return 1 if any(result.status == "infrastructure" for result in [*results, *key_results]) else 0
 
 
+def default_out(config: EvalConfig) -> Path:
+    """Where results go if nothing is said: a shard's do not replace another's."""
+    name = "gold" if config.gold else Path(config.candidates).stem
+    shard = "" if config.shard == "0/1" else f"-shard{config.shard.replace('/', 'of')}"
+    return Path("runs/results", name + shard)
+
+
+def check_same_shard(out: Path, shard: str) -> None:
+    """Raises BadInput if a folder holds the results of another part of the rows, which would be replaced."""
+    if not (out / "summary.json").exists():
+        return
+    summary = read_json(out / "summary.json", "the summary of a finished evaluation by eval/run.py")
+    config = summary.get("config") if isinstance(summary, dict) else None
+    before = config.get("shard", "0/1") if isinstance(config, dict) else shard
+    if before != shard:
+        raise BadInput(f"{out}: holds the results of shard {before}; give another --out for {shard}")
+
+
 def _evaluation(config: EvalConfig, runner: Runner | None, out: Path, name: str) -> Evaluation:
     """The evaluation whose results go to OUT/NAME, and that uses earlier folders' of that name."""
     return Evaluation(config.mode, runner, out / name, [Path(folder, name) for folder in config.reuse])
@@ -90,7 +107,9 @@ def _evaluation(config: EvalConfig, runner: Runner | None, out: Path, name: str)
 def check_same_checkouts(folder: Path, now: dict[str, Any]) -> None:
     """Raises BadInput if earlier results come from other checkouts: together they are no evaluation."""
     summary = read_json(folder / "summary.json", "the summary of a finished evaluation by eval/run.py")
-    before = (summary.get("checkouts") if isinstance(summary, dict) else None) or {}
+    before = summary.get("checkouts") if isinstance(summary, dict) else None
+    if not isinstance(before, dict):
+        return
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
             raise BadInput(

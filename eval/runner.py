@@ -37,13 +37,7 @@ def runner_of(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) 
         )
     if not repositories.is_dir():
         raise BadInput(f"--repositories {repositories}: no such folder; expected checkouts as DIR/REPOSITORY")
-    if not 0 < config.timeout < MOST_SECONDS:
-        raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds, and less than a year")
-    if config.workers < 1:
-        raise BadInput(f"--workers {config.workers}: must be at least 1")
-    if not 0.01 <= config.cores <= 10_000:
-        raise BadInput(f"--cores {config.cores:g}: must be between 0.01 and 10000")
-    limits = Limits(seconds=config.timeout, memory=parse_memory(config.memory), cores=config.cores)
+    limits = limits_of(config)
     environments = read_environments(config.environments)
     used = {row.repository: environments.get(row.repository.lower(), DEFAULT) for row in rows}
     sandbox = sandbox_of(config, used)
@@ -59,6 +53,17 @@ def runner_of(config: EvalConfig, benchmark: Benchmark | None, rows: list[Row]) 
     for warning in warnings_of(runner, rows):
         print(f"WARNING: {warning}", file=sys.stderr)
     return runner
+
+
+def limits_of(config: EvalConfig) -> Limits:
+    """What one candidate may use. Raises BadInput."""
+    if not 0 < config.timeout < MOST_SECONDS:
+        raise BadInput(f"--timeout {config.timeout:g}: must be more than 0 seconds, and less than a year")
+    if config.workers < 1:
+        raise BadInput(f"--workers {config.workers}: must be at least 1")
+    if not 0.01 <= config.cores <= 10_000:
+        raise BadInput(f"--cores {config.cores:g}: must be between 0.01 and 10000")
+    return Limits(seconds=config.timeout, memory=parse_memory(config.memory), cores=config.cores)
 
 
 def warnings_of(runner: Runner, rows: list[Row]) -> Iterator[str]:

@@ -101,7 +101,7 @@ def read_table(folder: Path) -> Table:
             papers = _papers(cell) if settings["benchmark"] != "mini" else None
             lines.setdefault(title + engine + seed, {})[cell["task"]] = _cell(folder, cell, papers)
         tasks = sorted({cell["task"] for cell in sweep["cells"]} & TASKS.keys())
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise BadInput(f"{folder / SWEEP_FILE}: no {error}; expected what slurm/submit.py writes") from error
     title = f"{folder.resolve().name}: {sets}"
     return Table(title, tasks, [TableLine(title, cells) for title, cells in lines.items()])
@@ -112,7 +112,7 @@ def _papers(cell: dict[str, Any]) -> tuple[float, ...] | None:
     asked = (cell["model"].lower(), cell["trained_on"], cell["split"])
     for line in paper_scores():
         if (line.model.lower(), line.trained_on.lower(), line.split) == asked:
-            return line.tasks[cell["task"] - 1]
+            return line.tasks[list(TASKS).index(cell["task"])]
     return None
 
 
@@ -120,7 +120,10 @@ def _cell(folder: Path, cell: dict[str, Any], paper: tuple[float, ...] | None) -
     name, results = cell["name"], cell["results"]
     if not (folder / results / "summary.json").exists():
         return TableCell(name, results, None, paper)
-    run = read_run(folder / results)
+    try:
+        run = read_run(folder / results)
+    except BadInput as error:
+        return TableCell(name, results, None, paper, f"cannot be read: {error}")
     return TableCell(name, results, [_score(run, str(k)) for k in KS], paper, _warning(run, cell, paper))
 
 
@@ -144,6 +147,8 @@ def _warning(run: Run, cell: dict[str, Any], paper: tuple[float, ...] | None) ->
     found = []
     if run.summaries["paper"]["lower_bound"]:
         found.append("some candidates could not be run, so its scores are lower bounds")
+    if run.ceilings["paper"]["lower_bound"]:
+        found.append("some answers of the key could not be run, so its ceiling is a lower bound")
     if not run.executed:
         found.append("candidates were checked and not run")
     if paper is not None and len(run.rows) != rows:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from eval.config import EvalConfig
+from eval.runner import limits_of
 from infer.config import GenerateConfig, check_config
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
@@ -19,7 +20,7 @@ from slurm.sweep import Cell, Sweep, adapters_in
 
 SET_BY_US = {
     *("benchmark", "split", "model", "task", "seed", "out", "output_dir", "shard", "adapter", "candidates"),
-    *("reuse", "config", "dry_run", "engine"),
+    *("reuse", "config", "dry_run", "engine", "gold", "rows", "help", "print_config", "resume", "limit"),
 }
 """Options that each job gets a value of its own for."""
 
@@ -56,7 +57,7 @@ def _check_options(jobs: list[Job]) -> None:
     """The scripts' own checks of their options; an unknown one ends the script with its name."""
     words = {job.stage: [word.replace(SHARD, "0") for word in job.words] for job in jobs}
     check_config(parse(GenerateConfig, "", words["generate"]))
-    parse(EvalConfig, "", words["eval"])
+    limits_of(parse(EvalConfig, "", words["eval"]))
 
 
 def warnings_of(sweep: Sweep, site: Site, cells: list[Cell]) -> Iterator[str]:

@@ -13,7 +13,7 @@ ENDINGS = {".py", ".yaml", ".json", ".md", ".txt", ".jinja", ".js"}
 
 
 def fingerprint() -> str:
-    """A hash of all code that computes; a job's command names the values that come from configs/."""
+    """A hash of all code that computes; what recipes say, adapters record themselves."""
     digest = hashlib.sha256()
     files = (path for part in PARTS for path in (ROOT / part).rglob("*") if path.suffix in ENDINGS)
     for path in sorted(path for path in files if path.is_file() and "__pycache__" not in path.parts):

@@ -67,9 +67,7 @@ def parameters(model: str) -> float:
     found = resolve_model(model)
     shape = found.shape
     if shape is None and (config := Path(found.location, "config.json")).is_file():
-        values = read_json(config, "a model's config.json")
-        names = Shape.__dataclass_fields__
-        shape = Shape(**{name: values[name] for name in names}) if names.keys() <= values.keys() else None
+        shape = _shape_in(config)
     if shape is None:
         return 7e9
     width = shape.hidden_size * shape.num_key_value_heads // shape.num_attention_heads
@@ -77,6 +75,16 @@ def parameters(model: str) -> float:
         2 * shape.hidden_size * (shape.hidden_size + width) + 3 * shape.hidden_size * shape.intermediate_size
     )
     return shape.num_hidden_layers * layer + 2 * shape.vocab_size * shape.hidden_size
+
+
+def _shape_in(config: Path) -> Shape | None:
+    """The sizes in a model's config.json; None if it has no such sizes."""
+    values = read_json(config, "a model's config.json")
+    found = (
+        {name: values.get(name) for name in Shape.__dataclass_fields__} if isinstance(values, dict) else {}
+    )
+    whole = found and all(type(number) is int and number > 0 for number in found.values())
+    return Shape(**found) if whole else None
 
 
 def training_hours(cell: Cell, gpu: Gpu) -> float:

@@ -4,12 +4,14 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlbench_data.adapter import adapter_sha256
 from mlbench_data.cli import resolved
 from mlbench_data.files import sha256_of_file, write_text
+from mlbench_data.sources import benchmark_named
 from slurm.recipe import options_of, train_config, training_words
 from slurm.sweep import Cell, Sweep, adapters_in, folder_of
 from train.config import NOT_IDENTITY
@@ -120,7 +122,7 @@ def _joining(cell: Cell) -> Job:
     words = [*parts, "--out", str(_candidates(cell))]
 
     def is_done(_part: int) -> bool:
-        return _candidates(cell).is_file() and _are_sampled(cell, cell.folder / "candidates.manifest.json")
+        return _are_sampled(cell, cell.folder / "candidates.manifest.json")
 
     return Job(cell.name, "join", cell.folder, words, (f"{cell.name}.generate",), None, is_done)
 
@@ -153,7 +155,10 @@ def _report(sweep: Sweep, cells: list[Cell]) -> Job:
     def is_done(_part: int) -> bool:
         shown = _read(folder / "table.json").get("results")
         found = {cell.name: _hash(cell.folder / "results" / "all" / "summary.json") for cell in cells}
-        return shown == {name: value for name, value in found.items() if value}
+        return (
+            shown == {name: value for name, value in found.items() if value}
+            and (folder / "report.html").is_file()
+        )
 
     return Job(
         "sweep", "report", folder, words, tuple(f"{cell.name}.collect" for cell in cells), None, is_done
@@ -184,7 +189,14 @@ def _are_sampled(cell: Cell, manifest: Path) -> bool:
     identity = found.get("identity")
     if found.get("finished") is not True or not isinstance(identity, dict):
         return False
-    return identity.get("adapter") == (adapter_sha256(cell.adapter_folder) if cell.adapter else None)
+    if not manifest.with_name(manifest.name.replace(".manifest.json", ".jsonl")).is_file():
+        return False
+    try:
+        adapter = adapter_sha256(cell.adapter_folder) if cell.adapter else None
+    except (OSError, ValueError):  # there is none
+        return False
+    made_of = (identity.get("adapter"), identity.get("benchmark_sha256"))
+    return made_of == (adapter, benchmark_sha256(cell.sweep.benchmark))
 
 
 def _are_evaluated(cell: Cell, results: Path) -> bool:
@@ -196,9 +208,17 @@ def _are_evaluated(cell: Cell, results: Path) -> bool:
         clean = (
             summary["status"]["infrastructure"] == summary["ceiling_detail"]["status"]["infrastructure"] == 0
         )
-        return clean and summary["inputs"]["candidates_sha256"] == _hash(_candidates(cell))
+        inputs = summary["inputs"]
+        is_ours = inputs["candidates_sha256"] == _hash(_candidates(cell))
+        return clean and is_ours and (results / "results.jsonl").is_file()
     except (KeyError, TypeError):
         return False
+
+
+@lru_cache
+def benchmark_sha256(name: str) -> str:
+    """What tells whether two runs used the same benchmark."""
+    return benchmark_named(name).sha256
 
 
 def _hash(path: Path) -> str | None:
@@ -210,7 +230,7 @@ def _read(path: Path) -> dict[str, Any]:
     """A JSON object; empty if it is not there or not whole."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -22,6 +22,7 @@ from slurm.prefetched import (
     FetchedModel,
     Prefetched,
     changed_files,
+    check_prefetched,
     hub_models,
     missing_weights,
     read_record,
@@ -38,7 +39,7 @@ class PrefetchConfig(Sweep):
     """Which sweep to fetch for."""
 
     verify: bool = False
-    """Fetch nothing: read everything that was fetched again, and prove that it has not changed."""
+    """Read everything that was fetched before, and prove that it has not changed."""
 
 
 def main(config: PrefetchConfig) -> int:
@@ -47,12 +48,13 @@ def main(config: PrefetchConfig) -> int:
     for name in sweep.models:
         resolve_model(name)
     os.chdir(PROJECT_ROOT)  # as jobs do
+    fetch_checkouts(sweep)  # proves those that are there
+    fetch_image(sweep)
     if config.verify:
+        check_prefetched(sweep)
         verify_models(sweep)
     else:
-        fetch_checkouts(sweep)
         fetch_benchmark(sweep)
-        fetch_image(sweep)
         fetch_models(sweep)
     verify_benchmark(sweep)
     print("everything is there; set `offline: true` in the site's file")

@@ -1,5 +1,6 @@
 """Slurm's queue, as far as it concerns a sweep. Nothing of it needs an accounting database."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -8,20 +9,25 @@ from dataclasses import dataclass
 
 from mlbench_data.bad_input import JobFailed
 
-FORMAT = "%j|%F|%K|%T|%r"
+FORMAT = "%j|%F|%K|%T|%r|%k"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE",
          "BOOT_FAIL", "REVOKED"}  # fmt: skip
+NOT_OURS = ("SQUEUE_", "SLURM_ARRAY_", "SLURM_JOB", "SLURM_STEP", "SLURM_TASK")
+"""What would narrow the queue, or make jobs believe that they are elements of the array this runs in."""
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
 
 
 @dataclass(frozen=True)
 class Queued:
-    """A job, an element of an array, or those that wait together. `parts` is None for what is no array."""
+    """A job, an element of an array, or those that wait together. `parts` is None for what is no array, and
+    `comment` what a job could not write down elsewhere.
+    """
 
     number: str
     parts: frozenset[int] | None
     state: str
     reason: str
+    comment: str = ""
 
     def covers(self, part: int) -> bool:
         """Whether it is about this part."""
@@ -50,14 +56,14 @@ def queue(prefix: str) -> dict[str, list[Queued]]:
 
     Raises JobFailed if Slurm does not answer.
     """
-    lines = ask("squeue", "--me", "--noheader", "--states=all", f"--format={FORMAT}").splitlines()
+    lines = ask("squeue", "--me", "--all", "--noheader", "--states=all", f"--format={FORMAT}").splitlines()
     found: dict[str, list[Queued]] = {}
     for line in lines:
-        name, number, parts, state, reason = line.split("|", 4)
+        name, number, parts, state, reason, comment = line.split("|", 5)
         if name.startswith(prefix):
-            found.setdefault(name.removeprefix(prefix), []).append(
-                Queued(number, _parts(parts), state, reason)
-            )
+            comment = "" if comment == "(null)" else comment
+            job = Queued(number, _parts(parts), state, reason, comment)
+            found.setdefault(name.removeprefix(prefix), []).append(job)
     return found
 
 
@@ -81,8 +87,12 @@ def cancel(numbers: Sequence[str]) -> None:
 
 def ask(*command: str) -> str:
     """What one of Slurm's commands prints. Raises JobFailed with Slurm's own words."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
+    environment["SLURM_BITSTR_LEN"] = "0"  # squeue would cut the elements of an array short
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, env=environment
+        )
     except FileNotFoundError as error:
         raise JobFailed(f"there is no {command[0]} here; run this on a machine of the cluster") from error
     except subprocess.TimeoutExpired as error:

@@ -6,17 +6,14 @@ from typing import Any
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse
-from mlbench_data.files import PROJECT_ROOT
+from mlbench_data.files import PROJECT_ROOT, read_yaml
 from slurm.sweep import Cell
 from train.config import TrainConfig, check_config
 
 
 def train_config(cell: Cell) -> TrainConfig:
     """Its recipe and the sweep's options. Raises BadInput; an unknown option ends the script."""
-    if not (PROJECT_ROOT / recipe_of(cell)).is_file():
-        raise BadInput(
-            f"{recipe_of(cell)}: no such recipe for {cell.adapter}; write it, or change train_config"
-        )
+    read_yaml(PROJECT_ROOT / recipe_of(cell), f"the recipe of {cell.adapter}, see train_config")
     return _parsed(tuple(training_words(cell)))
 
 
@@ -37,22 +34,20 @@ def training_words(cell: Cell) -> list[str]:
 
 
 def recipe_of(cell: Cell) -> str:
-    """The file with an adapter's settings. Raises BadInput."""
-    pattern, values = (
-        cell.sweep.train_config,
-        {"model": cell.model, "trained_on": cell.trained_on, "task": cell.task},
-    )
-    try:
-        return pattern.format(**values)
-    except (KeyError, IndexError, ValueError) as error:
-        raise BadInput(
-            f"train_config is {pattern!r}; only {{model}}, {{trained_on}} and {{task}} are known"
-        ) from error
+    """The file with an adapter's settings: the sweep's pattern with the cell's values in its braces."""
+    values = {"{model}": cell.model, "{trained_on}": cell.trained_on, "{task}": str(cell.task)}
+    found = cell.sweep.train_config
+    for name, value in values.items():
+        found = found.replace(name, value)
+    return found
 
 
 def options_of(options: dict[str, Any]) -> list[str]:
-    """Options of a script, as words of its command line."""
-    words: list[str] = []
-    for name, value in options.items():
-        words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
-    return words
+    """Options of a script, as words of its command line. Raises BadInput for values that are not plain."""
+    try:
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()
+        }
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"an option has a value that is no plain one ({error})") from error
+    return [word for name, text in texts.items() for word in (f"--{name}", text)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mlbench_data.bad_input import BadInput
-from mlbench_data.files import read_yaml
+from mlbench_data.files import is_text, read_yaml
 from slurm.jobs import STAGES, Stage
 
 Options = dict[str, str]
@@ -57,7 +57,7 @@ def read_site(path: str | Path) -> Site:
     return Site(
         activate=_text(values, "activate", path),
         wrap=_text(values, "wrap", path),
-        offline=_text(values, "offline", path) == "true",
+        offline=_flag(values, "offline", path),
         seconds_to_save=int(_number(values, "seconds_to_save", Site.seconds_to_save, str(path))),
         most_requeues=int(_number(values, "most_requeues", Site.most_requeues, str(path))),
         sbatch=_options(values.get("sbatch", {}), f"{path}: sbatch"),
@@ -83,23 +83,28 @@ def _options(values: Any, where: str) -> Options:
     for name, value in options.items():
         if not isinstance(value, str) or not isinstance(name, str) or name.startswith("-"):
             raise BadInput(f"{where}: {name}: {value}; expected an option of sbatch without -- and its value")
-        if name in OURS:
+        if not is_plain(value) or not is_plain(name):
+            raise BadInput(f"{where}: {name!r} is {value[:40]!r}; expected text that a shell can be given")
+        if any(ours.startswith(name) for ours in OURS):
             raise BadInput(f"{where}: {name} is slurm/submit.py's own; leave it out")
     return options
 
 
 OURS = (
-    "job-name",
-    "output",
-    "array",
-    "dependency",
-    "parsable",
-    "signal",
-    "requeue",
-    "open-mode",
-    "kill-on-invalid-dep",
+    *(
+        "job-name",
+        "output",
+        "array",
+        "dependency",
+        "parsable",
+        "signal",
+        "requeue",
+        "no-requeue",
+        "open-mode",
+    ),
+    *("kill-on-invalid-dep", "wait", "wrap", "test-only", "help", "usage", "version"),
 )
-"""Options that a sweep needs as they are."""
+"""Options that a sweep needs as they are, also by the short forms that sbatch takes."""
 
 
 def _gpu(values: dict[str, Any], where: str) -> Gpu:
@@ -108,9 +113,21 @@ def _gpu(values: dict[str, Any], where: str) -> Gpu:
 
 def _text(values: dict[str, Any], name: str, path: str | Path) -> str:
     value = values.get(name, "")
-    if not isinstance(value, str):
-        raise BadInput(f"{path}: {name} is {value}; expected text")
-    return value
+    if not isinstance(value, str) or not is_plain(value):
+        raise BadInput(f"{path}: {name} is {str(value)[:40]!r}; expected text")
+    return "" if value in ("~", "null") else value
+
+
+def is_plain(text: str) -> bool:
+    """Whether a shell can be given it."""
+    return is_text(text) and "\0" not in text
+
+
+def _flag(values: dict[str, Any], name: str, path: str | Path) -> bool:
+    text = _text(values, name, path).lower()
+    if text not in ("true", "false", ""):
+        raise BadInput(f"{path}: {name} is {text!r}; expected true or false")
+    return text == "true"
 
 
 def _number(values: dict[str, Any], name: str, default: Any, where: str) -> float:
@@ -119,7 +136,7 @@ def _number(values: dict[str, Any], name: str, default: Any, where: str) -> floa
         number = float(value)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{where}: {name} is {value!r}; expected a number above 0") from error
-    if not 0 < number < 1e9:
+    if not 0 < number < 1e9 or (isinstance(default, int) and number != int(number)):
         raise BadInput(f"{where}: {name} is {value!r}; expected a number above 0")
     return number
 

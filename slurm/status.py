@@ -58,6 +58,8 @@ def states_of(jobs: list[Job], queued: dict[str, list[Queued]]) -> dict[str, Sta
             and job.stage != "report"
         ):
             state = State("held up")
+        if state.is_done and job.stage != "report" and not all(states[name].is_done for name in job.needs):
+            state = State("outdated")  # what it was made from is being made again
         if state.reason or state.words == "held up":
             stuck.add(job.name)
         states[job.name] = state
@@ -104,5 +106,7 @@ def _broken(found: list[Queued], part: int) -> str | None:
     newest = max(ended, key=lambda item: int(item.number))
     if newest.state in ("COMPLETED", "CANCELLED"):
         return None
+    if newest.comment:
+        return newest.comment
     why = "" if newest.reason in ("None", "") else f" ({newest.reason})"
     return f"{newest.state.lower().replace('_', ' ')} by Slurm{why}"

@@ -101,6 +101,7 @@ def submit(config: SubmitConfig, sweep: Sweep, site: Site, cells: list[Cell], jo
     """Submits what is not done and not in the queue. A job whose needs were submitted anew is, too."""
     folder = make_folder(folder_of(sweep))
     claim(folder / SWEEP_FILE)
+    check_folder(sweep, cells, config.changed_code)  # again, now that nobody else can write it
     prefix = prefix_of(sweep)
     queued = queue(prefix)
     write_json(folder / SWEEP_FILE, description(sweep, cells))
@@ -111,7 +112,7 @@ def submit(config: SubmitConfig, sweep: Sweep, site: Site, cells: list[Cell], jo
         there = [item for item in queued.get(job.name, []) if item.is_alive]
         if any(name in fresh for name in job.needs):
             cancel([name for item in there if item.is_waiting for name in item.names])
-            there = [item for item in there if not item.is_waiting]
+            there = [] if job.stage == "report" else [item for item in there if not item.is_waiting]
         parts = [part for part in missing(job, fresh) if not any(item.covers(part) for item in there)]
         numbers[job.name] = sorted({name for item in there for name in item.names})
         if parts:
@@ -140,10 +141,8 @@ def submit_line(line: list[str], before: int) -> str:
 
 
 def missing(job: Job, fresh: Collection[str]) -> list[int]:
-    """The parts of a job to submit if those named `fresh` are: the report is made again after any of them."""
-    if job.stage == "report" and any(name in fresh for name in job.needs):
-        return [0]
-    return job.missing()
+    """The parts of a job to submit if those named `fresh` are: what a job needs is made anew before it."""
+    return list(job.parts) if any(name in fresh for name in job.needs) else job.missing()
 
 
 def _of_all(job: Job, parts: list[int]) -> str:
@@ -157,7 +156,7 @@ def plan(jobs: list[Job], site: Site, prefix: str) -> Iterator[str]:
         if parts := missing(job, variables.keys()):
             needed = [variables[name] for name in job.needs if name in variables]
             line = sbatch(job, parts, site, prefix, [f"${name}" for name in needed])
-            words = [word if "=after" in word else shlex.quote(word) for word in line]
+            words = [word if word.startswith("--dependency=") else shlex.quote(word) for word in line]
             variables[job.name] = f"job{len(variables) + 1}"
             yield f"{variables[job.name]}=$({' '.join(words)})"
 
@@ -205,7 +204,7 @@ def description(sweep: Sweep, cells: list[Cell]) -> dict[str, Any]:
         "cells": [
             {"name": cell.name, "model": cell.model, "trained_on": cell.trained_on, "task": cell.task,
              "split": sweep.split, "seed": cell.seed, "engine": cell.engine,
-             "results": f"{cell.name}/results/all"}
+             "given_model": cell.given_model, "results": f"{cell.name}/results/all"}
             for cell in cells
         ],
         "config": resolved(sweep),
@@ -250,6 +249,10 @@ def check_folder(sweep: Sweep, cells: list[Cell], changed_code: bool) -> None:
     differing = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if kept := [name for name in differing if has_begun(place.parent, name)]:
         raise BadInput(f"{place}: holds a sweep with other {', '.join(kept)}; give another --out")
+    given = {cell["name"]: cell.get("given_model") for cell in there["cells"]}
+    for cell in cells:
+        if given.get(cell.name, cell.given_model) != cell.given_model:
+            raise BadInput(f"{place}: {cell.name} is of the model {given[cell.name]}; give another --out")
     left_out = {cell["name"] for cell in there["cells"]} - {cell["name"] for cell in asked["cells"]}
     if left_out:
         raise BadInput(

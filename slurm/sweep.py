@@ -55,6 +55,8 @@ class Sweep:
     """Your cluster: partitions, GPUs, times, and how software is switched on."""
 
 
+MOST_SHARDS = 1000
+"""Slurm's own limit of an array's size, as it comes."""
 NOT_IDENTITY = ("out", "models", "trained_on", "tasks", "engines", "seeds", "source", "image_source", "site")
 """What may change in a folder: a sweep may grow by cells, and move to other partitions."""
 
@@ -104,18 +106,26 @@ class Cell:
 
 
 def folder_of(sweep: Sweep) -> Path:
-    """The sweep's folder, whatever it was called by: jobs run elsewhere."""
-    return Path(sweep.out).resolve()
+    """The sweep's folder, whatever it was called by: jobs run elsewhere. Raises BadInput."""
+    try:
+        return Path(sweep.out).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(f"out is {sweep.out!r}; expected a folder's name") from error
 
 
 def cells_of(sweep: Sweep) -> list[Cell]:
     """Every cell, those of one model together. Raises BadInput for no cell, and for two of one name."""
+    for item in fields(Sweep):
+        if getattr(sweep, item.name) is None and item.default is not None:
+            raise BadInput(f"{item.name} is empty; give it a value, or leave it out")
     lists = {name: getattr(sweep, name) for name in ("models", "trained_on", "tasks", "engines", "seeds")}
     for name, values in lists.items():
         if not values or len(set(values)) != len(values):
             raise BadInput(f"{name} is {values}; expected at least one, and each once")
-    if sweep.shards < 1:
-        raise BadInput(f"shards is {sweep.shards}; expected a number above 0")
+    if not 1 <= sweep.shards <= MOST_SHARDS:
+        raise BadInput(f"shards is {sweep.shards}; expected a number from 1 to {MOST_SHARDS}")
+    if not sweep.out or not str(folder_of(sweep)).isprintable() or "\\" in str(folder_of(sweep)):
+        raise BadInput(f"out is {sweep.out!r}; expected a folder's name without \\ and control characters")
     cells = [Cell(sweep, *values) for values in product(*lists.values())]
     for cell in cells:
         if not re.fullmatch(r"[\w.-]+", cell.model):

@@ -18,7 +18,7 @@ from eval import runner
 from eval.candidates import read_candidates
 from eval.checks import Mode
 from eval.config import EvalConfig
-from eval.run import main
+from eval.run import default_out, main
 from eval.runner import parse_memory
 from eval.sandbox.interface import Ending, Limits, Outcome, Program
 from mlbench_data.bad_input import BadInput
@@ -492,6 +492,15 @@ def test_a_checkout_that_changed_between_shards_is_refused(
     with pytest.raises(BadInput, match="was run in another state of the checkout"):
         main(together)
     assert not Path(config.out or "").exists(), "nothing is written"
+
+
+def test_a_shard_does_not_replace_another_ones_results(config: EvalConfig, sandbox: ScriptedSandbox) -> None:
+    main(replace(config, shard="0/3"))
+    before = summary_of(config)
+    with pytest.raises(BadInput, match="holds the results of shard 0/3"):
+        main(replace(config, shard="1/3"))
+    assert summary_of(config) == before
+    assert default_out(replace(config, shard="1/3", out=None)) != default_out(replace(config, out=None))
 
 
 @pytest.mark.parametrize("shard", ["3/3", "1", "-1/2", "0/4"])

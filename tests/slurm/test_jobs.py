@@ -162,6 +162,24 @@ def test_what_cannot_begin_says_why(trial: Trial, settings: dict[str, str], said
     assert not trial.printed("ran")
 
 
+def test_a_disk_that_is_full_from_the_start_is_said_by_slurm_itself(trial: Trial) -> None:
+    number = trial.submit("print('ran')", FAILED="/proc/nowhere/failed")
+    assert trial.ended(number) == "FAILED"
+    comment = trial.cluster.say(
+        "squeue", "--noheader", "--states=all", f"--job={number}", "--format=%k"
+    ).strip()
+    assert comment == "nothing can be written to /proc/nowhere/failed"
+
+
+def test_the_reason_is_whole_every_time(trial: Trial) -> None:
+    """The log is written by another process, which may be later than the command."""
+    code = "import sys; sys.stderr.write('x' * 20000 + chr(10)); sys.exit('error: at the very end')"
+    number = trial.submit(code, "--array=0-19")
+    wait_for("end", lambda: set(trial.state(number).split()) == {"FAILED"})
+    assert len(trial.notes()) == 20
+    assert all(note.startswith("at the very end (log: ") for note in trial.notes().values())
+
+
 def test_a_full_disk_leaves_the_reason_in_the_room_that_was_kept(trial: Trial, tmp_path: Path) -> None:
     if not is_root():
         skip_or_fail("only root can make a small disk")

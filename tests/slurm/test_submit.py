@@ -14,7 +14,7 @@ import yaml
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import parse, resolved
 from mlbench_data.files import PROJECT_ROOT
-from slurm.jobs import STAGES, jobs_of, write_job
+from slurm.jobs import STAGES, benchmark_sha256, jobs_of, write_job
 from slurm.queue_state import Queued, _parts
 from slurm.recipe import train_config
 from slurm.site_settings import read_site, seconds_of
@@ -111,9 +111,15 @@ def test_odd_names_reach_the_shell_as_they_are(sweep: Sweep, tmp_path: Path) -> 
         ({"models": []}, "models is []"),
         ({"tasks": [3, 3]}, "each once"),
         ({"shards": 0}, "shards is 0"),
+        ({"shards": 10**9}, "from 1 to 1000"),
+        ({"shards": None}, "shards is empty"),
+        ({"out": ""}, "out is ''"),
+        ({"out": "a\\b"}, "control characters"),
+        ({"eval": {"timeout": -1}}, "timeout -1"),
+        ({"eval": {"gold": True}}, "which the sweep decides"),
         ({"shards": 400}, "shards is 400 and quarter has"),
-        ({"train_config": "configs/train/{modle}.yaml"}, "only {model}, {trained_on} and {task}"),
-        ({"train_config": "configs/train/{model}-none.yaml"}, "no such recipe"),
+        ({"train_config": "configs/train/{modle}.yaml"}, "modle}.yaml"),
+        ({"train_config": "configs/train/{model}-none.yaml"}, "the recipe of smollm2-135m-id-task3"),
         ({"accelerate": "configs/accelerate/none.yaml"}, "there is no such file"),
         ({"generate": {"shard": "0/2"}}, "which the sweep decides"),
         ({"generate": {"n": 0}}, "n is 0"),
@@ -279,19 +285,21 @@ def test_elements_of_an_array_are_read_as_squeue_writes_them(text: str, parts: s
 
 
 def test_only_what_is_not_done_is_planned(sweep: Sweep, tmp_path: Path) -> None:
+    sweep = replace(sweep, shards=5)
     cells = cells_of(sweep)
     [raw] = [cell for cell in cells if cell.trained_on == "raw"]
-    for part in (0, 2):
+    for part in range(5):
         manifest = raw.folder / "candidates" / f"{part}.manifest.json"
         manifest.parent.mkdir(parents=True, exist_ok=True)
-        manifest.write_text(json.dumps({"finished": True, "identity": {"adapter": None}}))
-    (raw.folder / "candidates" / "1.manifest.json").write_text(
-        '{"finished": true, "identity": {"adapter": "other"}}'
-    )
+        benchmark = benchmark_sha256("mini") if part != 4 else "another"
+        identity = {"adapter": "other" if part == 1 else None, "benchmark_sha256": benchmark}
+        manifest.write_text(json.dumps({"finished": True, "identity": identity}))
+        if part != 3:
+            manifest.with_name(f"{part}.jsonl").touch()
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({}))
     lines = list(plan(jobs_of(sweep, cells), read_site(tmp_path / "site.yaml"), "mlb."))
     [line] = [line for line in lines if f"{raw.name}.generate" in line]
-    assert "--array=1,3 " in line, "0 and 2 are done; 1 is another adapter's"
+    assert "--array=1,3,4 " in line, "1 is another adapter's, 3 is lost, 4 is of another benchmark"
 
 
 def test_every_stage_has_its_sbatch_file() -> None:

@@ -14,7 +14,7 @@ from mlbench_data.sources import default_benchmark
 from slurm.toy_cluster import Cluster
 from tests.helpers import RunScript, skip_or_fail
 from tests.slurm.conftest import Submit, is_root, write_sweep
-from tests.slurm.test_sweeps import EVAL, GENERATE, RECIPE, drain
+from tests.slurm.test_sweeps import EVAL, GENERATE, RECIPE, drain, wait_for
 
 NOBODY = 65534
 REACHABLE = """
@@ -84,6 +84,29 @@ def test_a_small_sweep_runs_as_an_ordinary_user(models: list[str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def test_what_is_in_the_queue_is_seen_whatever_the_environment_says(
+    cluster: Cluster, models: list[str], tmp_path: Path, run_script: RunScript
+) -> None:
+    """A second submission of the same would compute everything twice, side by side."""
+    site = {"sbatch": {"mem": "900", "cpus-per-task": "1", "begin": "now+1hour"}}
+    config = write_sweep(
+        tmp_path, site, models=models[:1], trained_on=["raw"], shards=16, train_config=RECIPE
+    )
+    strange = {"SQUEUE_PARTITION": "other", "SLURM_ARRAY_TASK_ID": "7", "SLURM_BITSTR_LEN": "8"}
+    environment = {**cluster.environment, **strange}
+    first = run_script("slurm/submit.py", "--config", config, env=environment, check=True)
+    assert "5 jobs submitted" in first.stdout
+    again = run_script("slurm/submit.py", "--config", config, env=environment, check=True)
+    assert "nothing to submit" in again.stdout
+    status = run_script("slurm/submit.py", "--config", config, "--status", env=environment, check=True)
+    assert "waiting 0/16" in status.stdout
+    printed = run_script(
+        "slurm/submit.py", "--config", config, "--cancel", env=environment, check=True
+    ).stdout
+    assert printed == "5 jobs cancelled\n"
+    wait_for("empty queue", lambda: not cluster.say("squeue", "--noheader"))
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -111,6 +134,6 @@ def test_what_slurm_refuses_is_shown_in_its_own_words(
 
 def test_without_a_cluster_one_line_says_so(models: list[str], tmp_path: Path, run_script: RunScript) -> None:
     config = write_sweep(tmp_path, models=models[:1], trained_on=["raw"], shards=2, train_config=RECIPE)
-    done = run_script("slurm/submit.py", "--config", config, "--status", env={"PATH": str(tmp_path)})
+    done = run_script("slurm/submit.py", "--config", config, "--cancel", env={"PATH": str(tmp_path)})
     assert done.returncode == 1
     assert done.stderr == "error: there is no squeue here; run this on a machine of the cluster\n"
