@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from mlbench_data.files import read_json
 from mlbench_data.models import Shape, resolve_model
@@ -83,7 +84,7 @@ def _shape_in(config: Path) -> Shape | None:
     found = (
         {name: values.get(name) for name in Shape.__dataclass_fields__} if isinstance(values, dict) else {}
     )
-    whole = found and all(type(number) is int and number > 0 for number in found.values())
+    whole = all(type(number) is int and number > 0 for number in found.values())
     return Shape(**found) if whole else None
 
 
