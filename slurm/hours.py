@@ -81,11 +81,10 @@ def parameters(model: str) -> float:
 def _shape_in(config: Path) -> Shape | None:
     """The sizes in a model's config.json; None if it has no such sizes."""
     values = read_json(config, "a model's config.json")
-    found = (
-        {name: values.get(name) for name in Shape.__dataclass_fields__} if isinstance(values, dict) else {}
-    )
-    whole = all(type(number) is int and number > 0 for number in found.values())
-    return Shape(**found) if whole else None
+    sizes: dict[str, Any] = values if isinstance(values, dict) else {}
+    found = {name: sizes.get(name) for name in Shape.__dataclass_fields__}
+    numbers = {name: number for name, number in found.items() if type(number) is int and number > 0}
+    return Shape(**numbers) if numbers.keys() == found.keys() else None
 
 
 def training_hours(cell: Cell, gpu: Gpu) -> float:
