@@ -9,25 +9,22 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from mlbench_data.bad_input import BadInput, JobFailed
-from mlbench_data.cli import resolved, run_script
-from mlbench_data.files import PROJECT_ROOT, claim, make_folder, read_json, sha256_of, write_json
+from mlbench_data.cli import run_script
+from mlbench_data.files import PROJECT_ROOT, claim, make_folder, sha256_of, write_json
 from slurm.check import check_sweep, warnings_of
 from slurm.fingerprint import fingerprint
 from slurm.hours import print_hours
 from slurm.jobs import Job, jobs_of, write_job
 from slurm.prefetched import hub_models, read_record
-from slurm.queue_state import ask, cancel, queue
+from slurm.queue_state import Queued, ask, cancel, queue
 from slurm.recipe import train_config
 from slurm.site_settings import Site, read_site
 from slurm.status import print_status
-from slurm.sweep import NOT_IDENTITY, Cell, Sweep, adapters_in, cells_of, folder_of, sweep_in
-
-SWEEP_FILE = "sweep.json"
+from slurm.sweep import Cell, Sweep, adapters_in, cells_of, folder_of, sweep_in
+from slurm.sweep_file import SWEEP_FILE, check_folder, description, submitted_sweep
 
 
 @dataclass(frozen=True)
@@ -72,18 +69,6 @@ def main(config: SubmitConfig) -> int:
     return submit(config, sweep, site, cells, jobs)
 
 
-def submitted_sweep(config: Sweep) -> Sweep:
-    """The sweep that a folder holds: of what is asked for now, only the folder counts. Raises BadInput."""
-    place = folder_of(config) / SWEEP_FILE
-    if not place.exists():
-        raise BadInput(f"{place.parent}: no sweep there; submit it first, or give its --out")
-    values = read_sweep_file(place)["config"]
-    try:
-        return replace(Sweep(**values), out=config.out)
-    except TypeError as error:
-        raise BadInput(f"{place}: not the sweep that slurm/submit.py wrote ({error})") from error
-
-
 def cancel_all(prefix: str) -> int:
     """Cancels what is queued or runs."""
     numbers = sorted({job.number for found in queue(prefix).values() for job in found if job.is_alive})
@@ -102,30 +87,39 @@ def submit(config: SubmitConfig, sweep: Sweep, site: Site, cells: list[Cell], jo
     folder = make_folder(folder_of(sweep))
     claim(folder / SWEEP_FILE)
     check_folder(sweep, cells, config.changed_code)  # again, now that nobody else can write it
-    prefix = prefix_of(sweep)
-    queued = queue(prefix)
     write_json(folder / SWEEP_FILE, description(sweep, cells))
-    settings = shell_settings(sweep, site)
+    submitted = submit_jobs(jobs, site, prefix_of(sweep), shell_settings(sweep, site))
+    print(f"{submitted} jobs submitted" if submitted else "nothing to submit: all is done or in the queue")
+    return 0
+
+
+def submit_jobs(jobs: list[Job], site: Site, prefix: str, settings: dict[str, str]) -> int:
+    """Submits what is missing of each job after what it needs; how many jobs that were."""
+    queued = queue(prefix)
     numbers: dict[str, list[str]] = {}
     fresh: set[str] = set()
     for job in jobs:
-        there = [item for item in queued.get(job.name, []) if item.is_alive]
-        if any(name in fresh for name in job.needs):
-            cancel([name for item in there if item.is_waiting for name in item.names])
-            there = [] if job.stage == "report" else [item for item in there if not item.is_waiting]
+        there = still_valid(job, [item for item in queued.get(job.name, []) if item.is_alive], fresh)
         parts = [part for part in missing(job, fresh) if not any(item.covers(part) for item in there)]
         numbers[job.name] = sorted({name for item in there for name in item.names})
         if parts:
             write_job(job, settings)
-            line = sbatch(
-                job, parts, site, prefix, [number for name in job.needs for number in numbers[name]]
-            )
-            number = submit_line(line, len(fresh))
+            needed = [number for name in job.needs for number in numbers[name]]
+            number = submit_line(sbatch(job, parts, site, prefix, needed), len(fresh))
             numbers[job.name].append(number)
             fresh.add(job.name)
             print(f"{number}  {job.name}{_of_all(job, parts)}")
-    print(f"{len(fresh)} jobs submitted" if fresh else "nothing to submit: all is done or in the queue")
-    return 0
+    return len(fresh)
+
+
+def still_valid(job: Job, there: list[Queued], fresh: Collection[str]) -> list[Queued]:
+    """What of a job in the queue stays when those named `fresh` are submitted: what waits for earlier ones is
+    cancelled, and a report under way shows less than there will be.
+    """
+    if not any(name in fresh for name in job.needs):
+        return there
+    cancel([name for item in there if item.is_waiting for name in item.names])
+    return [] if job.stage == "report" else [item for item in there if not item.is_waiting]
 
 
 def submit_line(line: list[str], before: int) -> str:
@@ -194,76 +188,6 @@ def shell_settings(sweep: Sweep, site: Site) -> dict[str, str]:
         "SECONDS_TO_SAVE": str(site.seconds_to_save),
         "MOST_REQUEUES": str(site.most_requeues),
     }
-
-
-def description(sweep: Sweep, cells: list[Cell]) -> dict[str, Any]:
-    """What OUT/sweep.json says: settings, code, and for eval/report.py where each cell's results are."""
-    return {
-        "settings": {name: value for name, value in asdict(sweep).items() if name not in NOT_IDENTITY},
-        "code": fingerprint(),
-        "cells": [
-            {"name": cell.name, "model": cell.model, "trained_on": cell.trained_on, "task": cell.task,
-             "split": sweep.split, "seed": cell.seed, "engine": cell.engine,
-             "given_model": cell.given_model, "results": f"{cell.name}/results/all"}
-            for cell in cells
-        ],
-        "config": resolved(sweep),
-    }  # fmt: skip
-
-
-def read_sweep_file(place: Path) -> dict[str, Any]:
-    """What OUT/sweep.json says. Raises BadInput if it is no such file."""
-    there = read_json(place, "the sweep that slurm/submit.py wrote")
-    try:
-        whole = (
-            {cell["name"] for cell in there["cells"]} and dict(there["settings"]) and dict(there["config"])
-        )
-    except (TypeError, KeyError, ValueError):
-        whole = None
-    if not whole or not isinstance(there.get("code"), str):
-        raise BadInput(f"{place}: not the sweep that slurm/submit.py wrote; give another --out")
-    return there
-
-
-BEGUN = {
-    "eval": "*/results",
-    "generate": "*/candidates",
-    "train": "adapters/*/training.json",
-    "train_config": "adapters/*/training.json",
-}
-"""What is made with a setting: as long as there is none of it, the setting can still be changed."""
-
-
-def has_begun(folder: Path, setting: str) -> bool:
-    """Whether a sweep's folder holds something that was made with a setting."""
-    return setting not in BEGUN or any(folder.glob(BEGUN[setting]))
-
-
-def check_folder(sweep: Sweep, cells: list[Cell], changed_code: bool) -> None:
-    """Raises BadInput if the folder holds another sweep: its cells would be mixed up with these."""
-    place = folder_of(sweep) / SWEEP_FILE
-    if not place.exists():
-        return
-    there, asked = read_sweep_file(place), description(sweep, cells)
-    before, now = there["settings"], asked["settings"]
-    differing = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if kept := [name for name in differing if has_begun(place.parent, name)]:
-        raise BadInput(f"{place}: holds a sweep with other {', '.join(kept)}; give another --out")
-    given = {cell["name"]: cell.get("given_model") for cell in there["cells"]}
-    for cell in cells:
-        if given.get(cell.name, cell.given_model) != cell.given_model:
-            raise BadInput(f"{place}: {cell.name} is of the model {given[cell.name]}; give another --out")
-    left_out = {cell["name"] for cell in there["cells"]} - {cell["name"] for cell in asked["cells"]}
-    if left_out:
-        raise BadInput(
-            f"{place}: holds {len(left_out)} cells that are not in this sweep, such as {min(left_out)}; "
-            "a sweep can grow, but another one needs another --out"
-        )
-    if there["code"] != asked["code"] and not changed_code:
-        raise BadInput(
-            f"{place}: was submitted with other code ({there['code']}, now {asked['code']}); bring "
-            f"{PROJECT_ROOT} back, give another --out, or --changed_code if the cells that are done may stay"
-        )
 
 
 if __name__ == "__main__":

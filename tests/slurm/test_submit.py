@@ -19,8 +19,9 @@ from slurm.queue_state import Queued, _parts
 from slurm.recipe import train_config
 from slurm.site_settings import read_site, seconds_of
 from slurm.status import states_of
-from slurm.submit import SubmitConfig, check_folder, description, main, plan, prefix_of, submitted_sweep
+from slurm.submit import SubmitConfig, main, plan, prefix_of
 from slurm.sweep import Sweep, cells_of
+from slurm.sweep_file import check_folder, description, submitted_sweep
 from tests.slurm.conftest import write_sweep
 
 RECIPE = "configs/train/smollm2-135m-id-task3.yaml"
