@@ -90,6 +90,15 @@ def test_the_elements_own_number_is_the_shard_also_of_a_subset_with_a_step(trial
     assert trial.notes() == {}
 
 
+def test_the_gpus_that_a_stage_asks_for_are_given(trial: Trial) -> None:
+    """Training starts as many processes as SLURM_GPUS_ON_NODE says."""
+    code = "import os; print(os.environ['SLURM_GPUS_ON_NODE'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    assert trial.ended(trial.submit(code, "--gres=gpu:2")) == "COMPLETED"
+    number, devices = trial.log.read_text().split()
+    assert number == "2"
+    assert len(devices.split(",")) == 2
+
+
 def test_the_reason_of_a_failure_is_its_error_line_and_the_place_of_its_log(trial: Trial) -> None:
     code = "import sys; print('error: no such model', 'Traceback', sep=chr(10), file=sys.stderr); sys.exit(2)"
     number = trial.submit(code, "--array=3")
