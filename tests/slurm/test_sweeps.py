@@ -237,6 +237,7 @@ def test_training_on_two_nodes_has_the_losses_of_one_process(
     site = {
         "activate": f"{SITE['activate']}export ACCELERATE_USE_CPU=true\n",
         "stages": {"train": {"nodes": "2", "cpus-per-task": "1"}},
+        "wrap": "nice -n 1",  # as a container's command would stand before each
     }
     config = write_sweep(
         tmp_path, site, models=models[:1], trained_on=["id"], shards=1, train_config=RECIPE, train=train
