@@ -102,8 +102,9 @@ def submit_jobs(jobs: list[Job], site: Site, prefix: str, settings: dict[str, st
         there = still_valid(job, [item for item in queued.get(job.name, []) if item.is_alive], fresh)
         parts = [part for part in missing(job, fresh) if not any(item.covers(part) for item in there)]
         numbers[job.name] = sorted({name for item in there for name in item.names})
-        if parts:
+        if parts or there:  # what waits begins with the site and the code of now
             write_job(job, settings)
+        if parts:
             needed = [number for name in job.needs for number in numbers[name]]
             number = submit_line(sbatch(job, parts, site, prefix, needed), len(fresh))
             numbers[job.name].append(number)
