@@ -25,11 +25,15 @@ SET_BY_US = {
 """Options that each job gets a value of its own for."""
 
 
-def check_sweep(sweep: Sweep, site: Site, cells: list[Cell], jobs: list[Job], *, planned: bool) -> None:
-    """Raises BadInput for what would fail in its jobs. A plan can be made before the data are there."""
+def check_own_options(sweep: Sweep) -> None:
+    """Raises BadInput for options that each job gets a value of its own for."""
     for part in ("train", "generate", "eval"):
         if ours := [name for name in getattr(sweep, part) if name in SET_BY_US]:
             raise BadInput(f"{part} has {', '.join(ours)}, which the sweep decides; leave it out")
+
+
+def check_sweep(sweep: Sweep, site: Site, cells: list[Cell], jobs: list[Job], *, planned: bool) -> None:
+    """Raises BadInput for what would fail in its jobs. A plan can be made before the data are there."""
     for model in sweep.models:
         resolve_model(model)
     _check_options(jobs)

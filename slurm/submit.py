@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import run_script
 from mlbench_data.files import PROJECT_ROOT, claim, make_folder, sha256_of, write_json
-from slurm.check import check_sweep, warnings_of
+from slurm.check import check_own_options, check_sweep, warnings_of
 from slurm.fingerprint import fingerprint
 from slurm.hours import print_hours
 from slurm.jobs import Job, jobs_of, write_job
@@ -55,6 +55,7 @@ def main(config: SubmitConfig) -> int:
         return print_status(cells, jobs_of(sweep, cells), queue(prefix_of(sweep)))
     check_folder(sweep, cells, config.changed_code)
     site = read_site(config.site)
+    check_own_options(sweep)
     for cell in adapters_in(cells):
         train_config(cell)
     jobs = jobs_of(sweep, cells)

@@ -123,6 +123,7 @@ def test_odd_names_reach_the_shell_as_they_are(sweep: Sweep, tmp_path: Path) -> 
         ({"train_config": "configs/train/{model}-none.yaml"}, "the recipe of smollm2-135m-id-task3"),
         ({"accelerate": "configs/accelerate/none.yaml"}, "there is no such file"),
         ({"generate": {"shard": "0/2"}}, "which the sweep decides"),
+        ({"train": {"help": True}}, "which the sweep decides"),
         ({"generate": {"n": 0}}, "n is 0"),
         ({"benchmark": "/nowhere"}, "nowhere"),
     ],
