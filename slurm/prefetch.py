@@ -44,10 +44,10 @@ class PrefetchConfig(Sweep):
 
 def main(config: PrefetchConfig) -> int:
     """Fetches models, tokenizers, checkouts, data and images for a sweep, and proves that they are whole."""
+    os.chdir(PROJECT_ROOT)  # as jobs do
     sweep = sweep_in(config)
     for name in sweep.models:
         resolve_model(name)
-    os.chdir(PROJECT_ROOT)  # as jobs do
     fetch_checkouts(sweep)  # proves those that are there
     fetch_image(sweep)
     if config.verify:
