@@ -4,6 +4,7 @@ Python's side of the device that `device.cpp` registers: what torch.cuda and Tri
 card. Compilers believe it, fake tensors live on it, nothing is computed. See the fixture `on_pretended_gpu`.
 """
 
+import contextlib
 import os
 import runpy
 import sys
@@ -94,6 +95,7 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
         "mem_get_info": (card.memory, card.memory),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": None,
+        "manual_seed_all": None,
     }
     for name, answer in told.items():
         setattr(torch.cuda, name, _always(answer))
@@ -110,10 +112,25 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
     for name, answer in inside.items():
         setattr(torch._C, name, _always(answer))
     torch.version.cuda = "12.8"
+    torch.cuda.Stream = torch.cuda.Event = _Queue  # type: ignore[misc,assignment]
+    torch.cuda.current_stream = _always(_Queue())
+    torch.cuda.stream = contextlib.nullcontext  # type: ignore[misc,assignment]
 
 
 def _always(answer: Any) -> Any:
     return lambda *arguments, **named: answer
+
+
+class _Queue:
+    """A stream, or an event of one: nothing is queued, so nothing is waited for."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.wait_stream = self.wait_event = self.wait = self.synchronize = _always(None)
+
+    def record(self, *streams: Any) -> "_Queue":
+        return self
+
+    record_event = record
 
 
 class _Driver:
