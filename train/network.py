@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
@@ -82,6 +83,17 @@ def add_lora(network: Any, lora: Lora) -> PeftModel:
         use_dora=lora.dora,
     )
     return get_peft_model(network, config)
+
+
+def keep_input_dtypes(network: Any) -> Any:
+    """Keeps PEFT from copying every input of LoRA to float32 under autocast, which rounds the copy to bfloat16
+    again for the product: the same result, with a copy for the backward pass. DoRA computes norms of weights
+    in that type, and keeps it.
+    """
+    for module in network.modules():
+        if isinstance(module, LoraLayer) and not module.lora_variant:
+            module.cast_input_dtype_enabled = False
+    return network
 
 
 def with_adapter(network: Any, adapter: Adapter, model: Model) -> PeftModel:

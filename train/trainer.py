@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from mlbench_data.bad_input import JobFailed
 from train.config import TrainConfig
 from train.launch import check_precision, processes, wants_deepspeed
+from train.network import keep_input_dtypes
 from train.packs import IGNORED, Pack, collate, padded
 from train.plan import Plan
 from train.prefix_attention import Layout, may_see
@@ -79,6 +80,8 @@ class PackTrainer(Trainer):
     def __init__(self, network: Any, arguments: TrainingArguments, packs: list[Pack], evaluation: list[Pack]):
         processes = arguments.world_size
         _keep_differentiable(network)
+        if arguments.bf16:
+            keep_input_dtypes(network)
         super().__init__(
             model=network,
             args=arguments,

@@ -113,7 +113,7 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
         setattr(torch._C, name, _always(answer))
     torch.version.cuda = "12.8"
     torch.cuda.Stream = torch.cuda.Event = _Queue  # type: ignore[misc,assignment]
-    torch.cuda.current_stream = _always(_Queue())
+    torch.cuda.current_stream = torch.accelerator.current_stream = _always(_Queue())
     torch.cuda.stream = contextlib.nullcontext  # type: ignore[misc,assignment]
 
 
