@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 class Ledger(TorchDispatchMode):
     """Counts the bytes of all tensors that are made and not yet freed, by kind; `most` when they were most.
 
-    What is `there` already, of which views are made, is not counted.
+    `moments` has one such count for each amount of gradients, with and without logits: which of them is the
+    worst depends on what else is there then. What is `there` already, of which views are made, is not counted.
     """
 
     def __init__(self, vocabulary: int, there: list[Any]) -> None:
@@ -21,7 +22,7 @@ class Ledger(TorchDispatchMode):
         self.vocabulary = vocabulary
         self.there = {id(tensor.untyped_storage()): tensor for tensor in there}
         self.held: Counter[str] = Counter()
-        self.most: Counter[str] = Counter()
+        self.moments: dict[tuple[int, bool], Counter[str]] = {}
         self.storages: dict[int, Storage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -29,9 +30,15 @@ class Ledger(TorchDispatchMode):
         for tensor in tree_leaves(made):
             if isinstance(tensor, torch.Tensor):
                 self._note(tensor)
-        if self.held.total() > self.most.total():
-            self.most = self.held.copy()
+        moment = self.held["gradients"], self.held["logits"] > 0
+        if moment not in self.moments or self.held.total() > self.moments[moment].total():
+            self.moments[moment] = self.held.copy()
         return made
+
+    @property
+    def most(self) -> Counter[str]:
+        """Bytes by kind when they were most."""
+        return max(self.moments.values(), key=Counter.total, default=Counter())
 
     def is_gradient(self, parameter: Any) -> None:
         """Files what was counted as an activation under gradients: a hook of each trained parameter."""

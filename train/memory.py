@@ -2,11 +2,12 @@
 
 No formula says what a layer should keep: one forward and backward pass of the very network runs on tensors
 without data, while every byte that torch would hold is counted. Only the model's config.json is needed. On a
-GPU come on top: CUDA's context, the kernels' scratch, and what its allocator cannot fill.
+GPU come on top: CUDA's context, the kernels' scratch, and what its allocator cannot fill. tests/gpu checks all
+this against a step of the Trainer itself, with FSDP as it is.
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
 from train.config import TrainConfig
 from train.ledger import Ledger
-from train.network import DTYPES, Lora, add_lora
+from train.network import DTYPES, Lora, add_lora, keep_input_dtypes
 from train.prefix_attention import Layout, shared_prefix_attention
 from train.quantized_shapes import quantize, stored_bytes
 
@@ -90,6 +91,11 @@ class Case:
         return self.device == "gpu" and self.compute != torch.float32 and not self.is_sharded
 
     @property
+    def gradient_bytes(self) -> int:
+        """Of a parameter's gradient in the pass itself: gathered weights are of the type of products."""
+        return self.compute.itemsize if self.is_sharded else 4
+
+    @property
     def trained_bytes(self) -> int:
         """Of a trained parameter, and of its gradient; DeepSpeed keeps float32 with the optimizer instead."""
         return self.compute.itemsize if self.sharding in ("zero2", "zero3") else 4
@@ -126,32 +132,45 @@ class _Unit:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """The network's parameters, and the bytes that a pass over the pack holds when they are most."""
+class Moment:
+    """Bytes that a pass holds. `gradients` are those of all parameters so far, whole."""
 
-    whole: _Unit
-    largest_layer: _Unit
-    rest: _Unit
     activations: int
     logits: int
     gradients: int
 
 
+@dataclass(frozen=True)
+class Trace:
+    """The network's parameters, and a pass over the pack: the moments that may be its worst."""
+
+    whole: _Unit
+    largest_layer: _Unit
+    rest: _Unit
+    head: _Unit
+    moments: tuple[Moment, ...]
+
+
 def divided(case: Case, trace: Trace) -> Estimate:
-    """What each process holds. Optimizer states are there from the second step on."""
+    """What each process holds at its worst moment. Optimizer states are there from the second step on."""
+    return max((_held_at(moment, case, trace) for moment in trace.moments), key=lambda found: found.total)
+
+
+def _held_at(moment: Moment, case: Case, trace: Trace) -> Estimate:
     whole, parts = trace.whole, case.processes if case.is_sharded else 1
     trained = whole.trained * case.trained_bytes
+    made = moment.gradients * case.trained_bytes // case.gradient_bytes
     states = 8 if case.trained_bytes == 4 else 12  # the latter with the weights in float32
     keeps_all = case.sharding == "zero2"
     weights, adapter = (trained, 0) if case.config.method == "full" else (whole.frozen, trained)
     return Estimate(
         weights=weights if keeps_all else _share(weights, parts),
         adapter=adapter if keeps_all else _share(adapter, parts),
-        gradients=_share(trained, parts) if _gradients_stay(case) else trace.gradients,
+        gradients=_share(trained if _gradients_stay(case) else made, parts),
         optimizer=_share(whole.trained * states, parts),
-        activations=trace.activations,
-        logits=trace.logits,
-        buffers=_buffers(case, trace),
+        activations=moment.activations,
+        logits=moment.logits,
+        buffers=_buffers(case, trace, bool(moment.logits)),
     )
 
 
@@ -160,32 +179,35 @@ def _share(number: int, parts: int) -> int:
 
 
 def _gradients_stay(case: Case) -> bool:
-    """Whether all gradients are there during a pass: earlier ones made them, or each process keeps few."""
-    return case.is_sharded or case.config.gradient_accumulation > 1
+    """Whether all gradients are there during a pass: earlier ones made them, or DeepSpeed's own buffers."""
+    return case.sharding in ("zero2", "zero3") or case.config.gradient_accumulation > 1
 
 
-def _buffers(case: Case, trace: Trace) -> int:
-    """What communication holds. FSDP and ZeRO-3 gather a layer while another one is computed."""
-    gathered = 2 * trace.largest_layer.gathered(case.compute) + trace.rest.gathered(case.compute)
+def _buffers(case: Case, trace: Trace, at_head: bool) -> int:
+    """What communication holds. FSDP and ZeRO-3 gather a layer while another one is computed; FSDP has only
+    the head where there are logits.
+    """
+    gathered = 2 * trace.largest_layer.gathered(case.compute)
     match case.sharding:
         case "ddp":
             return trace.whole.trained * case.trained_bytes  # the buckets, which are copies of all gradients
         case "fsdp":
-            return gathered
+            return trace.head.gathered(case.compute) if at_head else gathered
         case "zero2":
             return min(trace.whole.trained, ZERO_BUCKET) * case.compute.itemsize
         case "zero3":
             everything = trace.whole.frozen + trace.whole.trained * case.compute.itemsize
-            return max(gathered, min(everything, ZERO_LIVE * case.compute.itemsize))
+            kept = min(everything, ZERO_LIVE * case.compute.itemsize)
+            return max(gathered + trace.rest.gathered(case.compute), kept)
     return 0
 
 
 def trace_of(case: Case) -> Trace:
     """The network of a case, and a pass over its pack, in bytes. Raises BadInput."""
     network = _network(case)
-    whole, largest, rest = _units(network, case.config.quantization)
-    most = _most_held(network, case)
-    return Trace(whole, largest, rest, most["activations"], most["logits"], most["gradients"])
+    units = _units(network, case.config.quantization)
+    held = _held_in_a_pass(network, case)
+    return Trace(*units, tuple(Moment(*(most[item.name] for item in fields(Moment))) for most in held))
 
 
 def _network(case: Case) -> Any:
@@ -209,6 +231,8 @@ def _network(case: Case) -> Any:
     if config.activation_checkpointing:
         network.enable_input_require_grads()
         network.gradient_checkpointing_enable({"use_reentrant": False})
+    if case.device == "gpu":
+        _drop_out_as_gpus_do(network)
     return network.train()
 
 
@@ -221,11 +245,24 @@ def _with_lora(network: Any, case: Case) -> Any:
     if case.is_sharded:
         for parameter in adapted.parameters():
             parameter.data = parameter.data.to(case.compute) if parameter.requires_grad else parameter.data
-    return adapted
+    return keep_input_dtypes(adapted) if case.has_autocast else adapted
 
 
-def _units(network: Any, quantization: str) -> tuple[_Unit, _Unit, _Unit]:
-    """All parameters; those of the largest layer; those outside of layers."""
+def _drop_out_as_gpus_do(network: Any) -> None:
+    for module in network.modules():
+        if type(module) is torch.nn.Dropout:
+            module.__class__ = _FusedDropout
+
+
+class _FusedDropout(torch.nn.Dropout):
+    """Keeps a byte for each number, where a CPU keeps another number."""
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return torch.native_dropout(given, self.p, self.training)[0]
+
+
+def _units(network: Any, quantization: str) -> tuple[_Unit, _Unit, _Unit, _Unit]:
+    """All parameters; those of the largest layer; those outside of layers; of these, those of the head."""
     base = network.get_base_model() if hasattr(network, "get_base_model") else network
     names = set(base._no_split_modules or ())
     layers = [module for module in network.modules() if type(module).__name__ in names]
@@ -233,7 +270,13 @@ def _units(network: Any, quantization: str) -> tuple[_Unit, _Unit, _Unit]:
     units = [_unit(list(layer.parameters()), quantization) for layer in layers]
     rest = [parameter for parameter in network.parameters() if id(parameter) not in inside]
     largest = max(units, key=lambda unit: unit.gathered(torch.float32), default=_Unit(0, 0))
-    return _unit(list(network.parameters()), quantization), largest, _unit(rest, quantization)
+    embedding = base.get_input_embeddings().weight
+    is_tied = embedding is base.get_output_embeddings().weight
+    head = [parameter for parameter in rest if is_tied or parameter is not embedding]
+    everything, outside, last = (
+        _unit(part, quantization) for part in (list(network.parameters()), rest, head)
+    )
+    return everything, largest, outside, last
 
 
 def _unit(parameters: list[Any], quantization: str) -> _Unit:
@@ -252,8 +295,8 @@ def _whole_pack_attention(
 AttentionInterface.register(ATTENTION, _whole_pack_attention)
 
 
-def _most_held(network: Any, case: Case) -> Counter[str]:
-    """Bytes by kind at the moment of a forward and backward pass when they are most, parameters apart."""
+def _held_in_a_pass(network: Any, case: Case) -> list[Counter[str]]:
+    """Bytes by kind in a forward and backward pass, parameters apart: see Ledger.moments."""
     place: Any = torch.device("meta")
     if case.has_autocast:
         place = FakeTensorMode()
@@ -269,7 +312,7 @@ def _most_held(network: Any, case: Case) -> Counter[str]:
             for parameter in trained:
                 parameter.register_post_accumulate_grad_hook(ledger.is_gradient)
             _loss(network, case).backward()
-    return ledger.most
+    return list(ledger.moments.values())
 
 
 def _make_fake(network: Any, mode: FakeTensorMode) -> None:

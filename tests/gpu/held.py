@@ -1,11 +1,11 @@
-"""What a GPU would hold while a step runs on tensors without data, counted when it is most.
+"""What a GPU holds while a step runs on tensors without data, when it is most.
 
-Nothing of train/memory.py or train/ledger.py is used here: these count what the estimate is checked by.
+Nothing of train/memory.py or train/ledger.py is used here: this is what they are checked by.
 """
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 BLOCK = 512
 """Bytes that torch's CUDA allocator rounds up to."""
+Noted = Callable[[str, list[torch.Tensor]], None]
 
 
 class Held(TorchDispatchMode):
     """Bytes of all storages on the GPU, also of those that FSDP empties and fills again; `most` when they
-    were most, by what they hold. What nobody names later was an activation.
+    were most, by what they are for. What nobody has named is an activation.
     """
 
     supports_higher_order_operators = True
@@ -32,24 +33,25 @@ class Held(TorchDispatchMode):
         self.total = 0
         self.highest = 0
         self.most: Counter[str] = Counter()
-        self.moment = ""
-        self.saw: Callable[[str, list[torch.Tensor]], None] | None = None
+        self.note: Noted | None = None
 
     def __enter__(self) -> "Held":
-        self.resize = torch.UntypedStorage.resize_
+        storage: Any = torch.UntypedStorage
+        self.resize = storage.resize_
 
-        def resize(storage: torch.UntypedStorage, size: int) -> Any:
-            done = self.resize(storage, size)
-            if id(storage) in self.sizes:
-                self._changed(id(storage), storage.nbytes())
+        def resize(resized: Any, size: int) -> Any:
+            done = self.resize(resized, size)
+            if id(resized) in self.sizes:
+                self._changed(id(resized), resized.nbytes())
             return done
 
-        torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign,assignment]
+        storage.resize_ = resize
         super().__enter__()
         return self
 
     def __exit__(self, *reason: Any) -> None:
-        torch.UntypedStorage.resize_ = self.resize  # type: ignore[method-assign]
+        storage: Any = torch.UntypedStorage
+        storage.resize_ = self.resize
         super().__exit__(*reason)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,29 +59,33 @@ class Held(TorchDispatchMode):
             made = func(*args, **(kwargs or {}))
         except DataDependentOutputException:
             return 1.0  # a number that the CPU asks for, such as the loss
-        tensors = [item for item in tree_leaves(made) if isinstance(item, torch.Tensor)]
-        for tensor in tensors:
-            self._note(tensor)
-        if self.saw is not None:
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self._found(tensor)
+        if self.note is not None:
             given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
-            self.saw(str(func), given)
-        self._compare(str(func))
+            self.note(str(func), given)
+        if self.total > self.highest:
+            self.highest = self.total
+            self.most = Counter()
+            for key, size in self.sizes.items():
+                self.most[self.kinds.get(key, "activations")] += size
         return made
 
-    def name(self, kind: str, tensors: Any) -> None:
+    def name(self, kind: str, tensors: Iterable[Any]) -> None:
         """Says what tensors are for. Those that were made outside are counted from now on."""
         for tensor in tensors:
             local = getattr(tensor, "_local_tensor", tensor)
-            self._note(local)
+            self._found(local)
             self.kinds[id(local.untyped_storage())] = kind
 
-    def start(self) -> None:
-        """What was most is forgotten."""
-        self.highest, self.most = 0, Counter()
+    def start(self, note: Noted) -> None:
+        """From now on each operator is noted; what was most before is forgotten."""
+        self.highest, self.most, self.note = 0, Counter(), note
 
-    def _note(self, tensor: torch.Tensor) -> None:
+    def _found(self, tensor: torch.Tensor) -> None:
         if tensor.device.type != "cuda" or isinstance(tensor, DTensor):
-            return  # what a DTensor has on this GPU is a tensor of its own, which is noted by itself
+            return  # a DTensor's part on this GPU is a tensor of its own, which is found by itself
         storage = tensor.untyped_storage()
         key = id(storage)
         if key not in self.sizes:
@@ -95,10 +101,3 @@ class Held(TorchDispatchMode):
     def _gone(self, key: int) -> None:
         self.total -= self.sizes.pop(key)
         self.kinds.pop(key, None)
-
-    def _compare(self, moment: str) -> None:
-        if self.total > self.highest:
-            self.highest, self.moment = self.total, moment
-            self.most = Counter()
-            for key, size in self.sizes.items():
-                self.most[self.kinds.get(key, "activations")] += size

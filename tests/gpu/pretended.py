@@ -125,6 +125,7 @@ class _Queue:
     """A stream, or an event of one: nothing is queued, so nothing is waited for."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.is_capturing = _always(False)
         self.wait_stream = self.wait_event = self.wait = self.synchronize = _always(None)
 
     def record(self, *streams: Any) -> "_Queue":

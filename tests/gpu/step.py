@@ -1,32 +1,34 @@
-"""One optimizer step of the real Trainer, network and optimizer on a pretended GPU, or on the first of several.
+"""Optimizer steps of the real Trainer, network and optimizer on a pretended GPU, or on the first of several:
 
-    python -m tests.gpu.pretended 8.0 tests/gpu/step.py --config configs/train/paper/NAME.yaml --gpus 8
+    python -m tests.gpu.pretended 8.0 tests/gpu/step.py '{"gpus": 1, "steps": [["--config", "….yaml"]]}'
 
-Weights, packs and gradients are tensors of the GPU without data (torch's fake tensors), other GPUs are
-messages that nobody answers (torch's fake process group). What is not the project's, or its libraries', own
-code is named below: reading weights from files, and FlexAttention, which is not compiled.
+Options are those of train/sft.py, and `--layers`. Weights, packs and gradients are tensors of the GPU without
+data (torch's fake tensors); other GPUs are messages that nobody answers (torch's fake process group). The
+functions named `…_instead` stand in for what cannot run so: reading weights from files, Params4bit,
+FlexAttention's compiler, Module.to.
 """
 
 import json
 import os
+import sys
 import tempfile
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import bitsandbytes
 import torch
+import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard
 import torch.nn.attention.flex_attention as flex
 import transformers.integrations.flex_attention as transformers_flex
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM, TrainerCallback
-from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
-import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, TrainerCallback
 from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 
 from mlbench_data.budget import Cut
 from mlbench_data.cli import parse
@@ -47,10 +49,8 @@ from train.trainer import PackTrainer, training_arguments
 
 @dataclass(frozen=True)
 class StepConfig(TrainConfig):
-    """A training configuration, the GPUs, and the pack: rows that share a prefix."""
+    """A training configuration; the model's layers, if not all; and the pack: rows that share a prefix."""
 
-    gpus: int = 1
-    launch: str = "fsdp2"
     layers: int | None = None
     prefix: int = 7680
     rows: int = 32
@@ -58,50 +58,47 @@ class StepConfig(TrainConfig):
     answer: int = 200
 
 
-def main(config: StepConfig) -> None:
-    training = TrainConfig(**{item.name: getattr(config, item.name) for item in fields(TrainConfig)})
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(step(replace(training, output_dir=folder), config)))
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    if asked["gpus"] > 1:
+        be_first_of(asked["gpus"], "fsdp2")
+    pretend_data_is_there()
+    print(json.dumps({"steps": [step(parse(StepConfig, "", options)) for options in asked["steps"]]}))
 
 
-def step(training: TrainConfig, config: StepConfig) -> dict[str, Any]:
-    if config.gpus > 1:
-        be_first_of(config.gpus, config.launch)
+def step(config: StepConfig) -> dict[str, Any]:
+    """What one step held and computed in."""
+    gpus = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     pack = pack_of(config)
-    arguments = training_arguments(training, Plan([pack] * training.gradient_accumulation, training.gradient_accumulation), evaluate=False)
-    arguments.dataloader_pin_memory = False  # fake tensors cannot be pinned
-    FakeTensorMode.avoid_device_init = True
-    FakeTensor.data_ptr = lambda tensor: tensor.untyped_storage()._cdata
-    torch.nn.Module._apply = replace_parameters
-    transformers_flex.compile_friendly_flex_attention = uncompiled
-    model = resolve_model(training.model)
+    packs = [pack] * config.gradient_accumulation * gpus
+    model = resolve_model(config.model)
     architecture = architecture_of(model)
-    if config.layers:
-        architecture.num_hidden_layers = config.layers
+    architecture.num_hidden_layers = config.layers or architecture.num_hidden_layers
+    is_quantized = config.quantization != "none"
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = str(not is_quantized).lower()  # not where weights are packed
 
-    bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module = keep_quantization
-    is_split_while_read = config.gpus > 1 and training.quantization == "none"
-    place = "cpu" if is_split_while_read else "cuda"
-    if training.quantization != "none":
-        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # as accelerate does where it sees Params4bit
-
-    def without_weights(location: str, **options: Any) -> Any:
+    def weights_instead(location: str, **options: Any) -> Any:
         wanted = ("dtype", "attn_implementation", "quantization_config")
-        return network_of(architecture, **{name: options[name] for name in wanted})
+        return network_of(architecture, *(options[name] for name in wanted))
 
-    with FakeTensorMode(allow_non_fake_inputs=True), Held() as held:
-        AutoModelForCausalLM.from_pretrained = without_weights
-        with torch.device(place):
+    AutoModelForCausalLM.from_pretrained = weights_instead
+    with tempfile.TemporaryDirectory() as folder, FakeTensorMode(allow_non_fake_inputs=True), Held() as held:
+        training = TrainConfig(**{item.name: getattr(config, item.name) for item in fields(TrainConfig)})
+        training = replace(training, output_dir=folder)
+        arguments = training_arguments(training, Plan(packs, len(packs)), evaluate=False)
+        arguments.dataloader_pin_memory = False  # there is nothing to pin
+        with torch.device("cpu" if gpus > 1 and not is_quantized else "cuda"):  # FSDP splits what it reads
             network = load_network(*network_settings(training, model))
-        trainer = Counted(network, arguments, [pack] * training.gradient_accumulation, [])
+        trainer = CountedTrainer(network, arguments, packs, [])
         watch = Watch(held)
         trainer.add_callback(watch)
         trainer.train()
-    return {"tokens": pack.tokens, **watch.found}
+    answers = sum(len(example.answer_ids) for example in pack.examples)
+    return {"tokens": pack.tokens, "answers": answers, **watch.found}
 
 
-class Counted(PackTrainer):
-    """Tensors without data cannot be asked how many labels they have."""
+class CountedTrainer(PackTrainer):
+    """Labels without data cannot be counted."""
 
     def get_batch_samples(self, *arguments: Any) -> Any:
         samples, _ = super().get_batch_samples(*arguments)
@@ -109,47 +106,93 @@ class Counted(PackTrainer):
 
 
 class Watch(TrainerCallback):
-    """Names what is there when the second step begins, which is the first with optimizer states."""
+    """Measures a step that finds optimizer states, as all but the first do."""
 
     def __init__(self, held: Held) -> None:
         self.held = held
-        self.seen = Seen()
+        self.seen: dict[str, set[tuple[str, ...]]] = defaultdict(set)
         self.found: dict[str, Any] = {}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **there: Any) -> None:
-        network, optimizer, held = there["model"], there["optimizer"], self.held
-        import time
-        self.clock = time.time()
+        network, optimizer, held = there["model"], there["optimizer"].optimizer, self.held
         trained = [item for item in network.parameters() if item.requires_grad]
         for item in trained:
             item.grad = torch.zeros_like(item)
         optimizer.step()  # which makes its states
         optimizer.zero_grad()
-        held.name("weights", [*network.parameters(), *network.buffers()])
+        held.name("weights", tensors_of([*network.parameters(), *network.buffers(), statistics_of(network)]))
         held.name("trained", trained)
         held.name("optimizer", tensors_of(optimizer.state))
         for item in trained:
             item.register_post_accumulate_grad_hook(lambda item: held.name("gradients", [item.grad]))
-        held.start()
-        held.saw = self.seen
+        held.start(self.note)
+
+    def note(self, operator: str, given: list[torch.Tensor]) -> None:
+        self.seen[operator].add(tuple(str(item.dtype).removeprefix("torch.") for item in given))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **there: Any) -> None:
-        trained = [item for item in there["model"].parameters() if item.requires_grad]
-        self.found["gradients"] = sorted({str(item.grad.dtype) for item in trained})
+        trained = {name: item for name, item in there["model"].named_parameters() if item.requires_grad}
+        self.found["without_gradient"] = [name for name, item in trained.items() if item.grad is None]
+        self.found["trained"] = types_of(trained.values())
+        self.found["gradients"] = types_of(item.grad for item in trained.values() if item.grad is not None)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **there: Any) -> None:
-        import time
         control.should_save = False
-        self.found |= {"most": self.held.most, "peak": self.held.highest, "moment": self.held.moment, "seen": self.seen.as_json(),
-            "states": sorted({str(item.dtype) for item in tensors_of(there["optimizer"].state)}), "seconds": time.time() - self.clock}
+        self.found["states"] = types_of(tensors_of(there["optimizer"].state))
+        self.found["seen"] = {name: sorted(types) for name, types in self.seen.items()}
+        self.found["most"], self.found["peak"] = self.held.most, self.held.most.total()
+
+
+def types_of(tensors: Any) -> list[str]:
+    return sorted(Counter(str(item.dtype).removeprefix("torch.") for item in tensors))
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:
-    return [item for item in tree_leaves(dict(tree)) if isinstance(item, torch.Tensor)]
+    return [item for item in tree_leaves(dict(tree) if hasattr(tree, "keys") else tree) if is_tensor(item)]
 
 
-def replace_parameters(module: Any, convert: Any, recurse: bool = True) -> Any:
-    """torch's own way, Module._apply, swaps tensors in place, which fake tensors do not allow."""
+def is_tensor(item: Any) -> bool:
+    return isinstance(item, torch.Tensor)
+
+
+def statistics_of(network: Any) -> list[torch.Tensor]:
+    """What bitsandbytes keeps beside packed weights."""
+    states = [module.quant_state for module in network.modules() if hasattr(module, "quant_state")]
+    return [tensor for state in states if state for tensor in (state.absmax, state.code, state.state2.absmax)]
+
+
+def pack_of(config: StepConfig) -> Pack:
+    no_row: Any = None
+    ids = array("i", [5] * (config.prefix + config.prompt))
+    example = Example(Prompt(no_row, ids, len(ids), array("i"), Cut(0, 0)), [7] * config.answer)
+    return Pack([Group(config.prefix, [example] * config.rows)])
+
+
+def be_first_of(gpus: int, launch: str) -> None:
+    """Sets what `accelerate launch --config_file configs/accelerate/NAME.yaml` would, for the first process."""
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(gpus), ACCELERATE_USE_FSDP="true", **place)
+    settings = read_yaml(PROJECT_ROOT / "configs" / "accelerate" / f"{launch}.yaml", "a launch configuration")
+    for name, value in settings["fsdp_config"].items():
+        os.environ[name.upper()] = str(value).lower() if isinstance(value, bool) else str(value)
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
+    mesh = init_device_mesh("cuda", (gpus,))  # here, since it computes with data
+    fully_shard._init_default_mesh = lambda *unused, **named: mesh
+
+
+def pretend_data_is_there() -> None:
+    """Puts what needs no data in the place of what does."""
+    patched: Any = (FakeTensorMode, FakeTensor, torch.nn.Module, transformers_flex, bitsandbytes.nn.modules)
+    mode, tensor, module, attention, quantized = patched
+    mode.avoid_device_init = True  # tensors that are made of numbers are made on the CPU first
+    tensor.data_ptr = lambda item: item.untyped_storage()._cdata  # by which accelerate tells parameters apart
+    module._apply = apply_instead
+    attention.compile_friendly_flex_attention = flex_attention_instead
+    quantized.fix_4bit_weight_quant_state_from_module = keep_statistics_instead
+
+
+def apply_instead(module: Any, convert: Any, recurse: bool = True) -> Any:
+    """Module.to and the like: torch's own swaps tensors in place, which fake tensors do not allow."""
     for part in module.children() if recurse else ():
         part._apply(convert)
     for name, tensor in module._parameters.items():
@@ -162,44 +205,37 @@ def replace_parameters(module: Any, convert: Any, recurse: bool = True) -> Any:
     return module
 
 
-class Seen:
-    """Which dtypes reached which operator."""
+def flex_attention_instead(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    training: bool = False,
+    score_mod: Any = None,
+    block_mask: Any = None,
+    enable_gqa: bool = False,
+    scale: float | None = None,
+    kernel_options: Any = None,
+    return_aux: Any = None,
+) -> Any:
+    """The operator that the compiler would lower, with its own backward operator."""
+    named = ("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX")
+    options = {"BACKEND": "AUTO", "WRITE_DQ": True, "OUTPUT_LOGSUMEXP": True} | dict.fromkeys(named, False)
+    operator: Any = flex.flex_attention_hop
+    out, lse, _ = operator(query, key, value, score_mod, block_mask.as_tuple(), scale, options)
+    return out, flex.AuxOutput(lse=lse, max_scores=None)
 
-    def __init__(self) -> None:
-        self.found = defaultdict(set)
 
-    def __call__(self, name: str, given: list[torch.Tensor]) -> None:
-        self.found[name].add(tuple(str(item.dtype).removeprefix("torch.") for item in given))
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: sorted(map(list, dtypes)) for name, dtypes in self.found.items()}
-
-
-def keep_quantization(layer: Any) -> None:
-    """bitsandbytes gives weights that FSDP has gathered their class and statistics again: without the class."""
+def keep_statistics_instead(layer: Any) -> None:
+    """bitsandbytes gives weights that FSDP has gathered their class and statistics again: only the latter."""
     layer.weight.quant_state = layer.quant_state
 
 
-def be_first_of(gpus: int, launch: str) -> None:
-    """Sets what `accelerate launch --config_file configs/accelerate/NAME.yaml` would, for the first process."""
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus), "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-    os.environ.update(ranks)
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
-    settings = read_yaml(PROJECT_ROOT / "configs" / "accelerate" / f"{launch}.yaml", "a launch configuration")
-    mesh = init_device_mesh("cuda", (gpus,))  # which cannot be made of fake tensors
-    fully_shard_module._init_default_mesh = lambda *unused, **more: mesh
-    if "fsdp_config" in settings:
-        fsdp = {name.upper(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings["fsdp_config"].items()}
-        os.environ.update(fsdp, ACCELERATE_USE_FSDP="true")
-
-
-def network_of(architecture: Any, dtype: Any, attn_implementation: str, quantization_config: Any) -> Any:
+def network_of(architecture: Any, dtype: Any, attn_implementation: str, quantization: Any) -> Any:
     """What from_pretrained would give, without the weights' values."""
-    network = AutoModelForCausalLM.from_config(
-        architecture, dtype=dtype, attn_implementation=attn_implementation
-    )
-    if quantization_config is not None:
-        quantize(network, quantization_config)
+    options = {"dtype": dtype, "attn_implementation": attn_implementation}
+    network = AutoModelForCausalLM.from_config(architecture, **options)
+    if quantization is not None:
+        quantize(network, quantization)
     return network
 
 
@@ -211,35 +247,21 @@ def quantize(network: Any, quantization: Any) -> None:
     with unset_fake_temporarily():
         replace_with_bnb_linear(network, ["lm_head"], quantization)
     for name, module in network.named_modules():
-        if isinstance(module, bitsandbytes.nn.Linear4bit):
-            packed, state = bitsandbytes.functional.quantize_4bit(
-                plain[name].weight.data,
-                quant_type=quantization.bnb_4bit_quant_type,
-                compress_statistics=quantization.bnb_4bit_use_double_quant,
-                quant_storage=quantization.bnb_4bit_quant_storage,
-            )
-            attributes = {**module.weight.__dict__, "quant_state": state}
-            module.weight = torch.nn.Parameter(packed, requires_grad=False)
-            module.weight.__dict__.update(attributes)
-            module.quant_state = state
+        if not isinstance(module, bitsandbytes.nn.Linear4bit):
+            continue
+        packed, state = bitsandbytes.functional.quantize_4bit(
+            plain[name].weight.data,
+            quant_type=quantization.bnb_4bit_quant_type,
+            compress_statistics=quantization.bnb_4bit_use_double_quant,
+            quant_storage=quantization.bnb_4bit_quant_storage,
+        )
+        attributes = {**module.weight.__dict__, "quant_state": state}
+        module.weight = torch.nn.Parameter(packed, requires_grad=False)
+        module.weight.__dict__.update(attributes)
+        module.quant_state = state
     network.is_loaded_in_4bit = network.is_quantized = True
     network.hf_quantizer = Bnb4BitHfQuantizer(quantization)
 
 
-def uncompiled(query, key, value, training=False, score_mod=None, block_mask=None, enable_gqa=False, scale=None,
-               kernel_options=None, return_aux=None):
-    options = {'BACKEND':'AUTO','PRESCALE_QK':False,'ROWS_GUARANTEED_SAFE':False,'BLOCKS_ARE_CONTIGUOUS':False,'WRITE_DQ':True,'OUTPUT_LOGSUMEXP':True,'OUTPUT_MAX':False}
-    out, lse, _ = flex.flex_attention_hop(query, key, value, score_mod, block_mask.as_tuple(), scale, options)
-    return out, flex.AuxOutput(lse=lse, max_scores=None)
-
-
-def pack_of(config: StepConfig) -> Pack:
-    no_row: Any = None
-    ids = array("i", [5] * (config.prefix + config.prompt))
-    example = Example(Prompt(no_row, ids, len(ids), array("i"), Cut(0, 0)), [7] * config.answer)
-    return Pack([Group(config.prefix, [example] * config.rows)])
-
-
 if __name__ == "__main__":
-    import sys
-    main(parse(StepConfig, "", sys.argv[1:]))
+    main()
