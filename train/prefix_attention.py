@@ -31,6 +31,7 @@ MOST_SHARED_MEMORY = 160 * 1024
 """Bytes for a block of threads that inductor's choices count on, as on an A100 and its successors. RTX, A10,
 L4 and L40S have 99 KiB.
 """
+LEAST_SHARED_MEMORY = 99 * 1024
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,14 @@ def flex_prefix_attention(
 
 def kernel_options(shared_memory: int, dtype: torch.dtype) -> dict[str, Any]:
     """FlexAttention's kernel for a card with `shared_memory` bytes for a block of threads: inductor's choice,
-    with blocks that fit. Heads of 128 and 64 were compiled for each kind of card (tests/gpu).
+    with blocks that fit; heads of 128 and 64 were compiled for each kind of card (tests/gpu). Raises
+    JobFailed for a card that is too small.
     """
+    if shared_memory < LEAST_SHARED_MEMORY:
+        raise JobFailed(
+            f"this GPU gives a block of threads {shared_memory} bytes of shared memory, and FlexAttention "
+            f"needs {LEAST_SHARED_MEMORY}; use one of compute capability 8.0 or newer"
+        )
     options: dict[str, Any] = {
         "FORCE_USE_FLEX_ATTENTION": True
     }  # short packs, too, which decoding would take

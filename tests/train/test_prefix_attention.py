@@ -154,7 +154,7 @@ def test_a_kernel_too_many_is_an_error(compilations: list[Any]) -> None:
             attend(LAYOUTS[2], heads=4)
 
 
-def test_attention_without_a_compiler_is_an_error() -> None:
+def test_attention_without_a_compiler_is_an_error(compilations: list[Any]) -> None:
     with torch._dynamo.config.patch(disable=True), pytest.raises(JobFailed, match="not compiled"):
         attend(LAYOUTS[2])
 
@@ -165,6 +165,11 @@ def test_small_cards_get_small_blocks() -> None:
     assert kernel_options(166_912, torch.float32) == forced
     assert kernel_options(101_376, torch.bfloat16) == {**forced, "fwd_num_stages": 2}
     assert kernel_options(101_376, torch.float32) == {**forced, "fwd_num_stages": 2, "fwd_BLOCK_M": 64}
+
+
+def test_a_card_that_is_too_small_is_refused() -> None:
+    with pytest.raises(JobFailed, match=r"65536 bytes .* needs 101376; use one of compute capability 8.0"):
+        kernel_options(65_536, torch.float32)
 
 
 def test_flex_attention_computes_the_same_forward() -> None:
