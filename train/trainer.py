@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_block_mask
 from transformers import PrinterCallback, Trainer, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
@@ -19,7 +18,7 @@ from train.launch import check_precision, processes, wants_deepspeed, wants_fsdp
 from train.network import keep_input_dtypes
 from train.packs import IGNORED, Pack, collate, padded
 from train.plan import Plan
-from train.prefix_attention import Layout, may_see
+from train.prefix_attention import block_mask
 
 
 def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> TrainingArguments:
@@ -145,7 +144,7 @@ class PackTrainer(Trainer):
         labels = inputs.pop("labels")
         inputs.pop("shift_labels")
         if labels.is_cuda:
-            inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
+            inputs["attention_mask"] = block_mask(inputs.pop("layout"), labels.device)
         logits = model(**inputs, use_cache=False).logits
         return F.cross_entropy(logits[0].float(), labels, ignore_index=IGNORED, reduction="sum")
 
@@ -192,9 +191,3 @@ def _keep_differentiable(network: Any) -> None:
     for module in network.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-
-
-def block_mask(layout: Layout, ids: torch.Tensor) -> Any:
-    """FlexAttention's mask of a pack with `ids` (1, T)."""
-    length = ids.shape[1]
-    return create_block_mask(may_see(layout, ids.device), None, None, length, length, device=ids.device)

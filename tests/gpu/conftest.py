@@ -53,7 +53,7 @@ def on_pretended_gpu(pretended_device: Path, tmp_path_factory: pytest.TempPathFa
             },
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=800,
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -93,6 +93,7 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
         "get_device_name": card.name,
         "get_device_properties": properties,
         "mem_get_info": (card.memory, card.memory),
+        "manual_seed_all": None,
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": None,
         "manual_seed_all": None,

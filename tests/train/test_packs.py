@@ -20,7 +20,7 @@ from train.examples import Example, make_examples
 from train.groups import Group, make_groups, single_groups
 from train.network import Lora, add_lora
 from train.packs import IGNORED, Pack, PackSettings, collate, epoch_packs, padded, training_packs
-from train.trainer import PackTrainer, block_mask
+from train.trainer import PackTrainer
 
 MOST = 100_000  # tokens: no limit here
 
@@ -279,7 +279,7 @@ def test_the_attention_of_gpus_gives_the_same_loss(tokenizer_model: Model, examp
         inputs = collate([pack])
         labels = inputs.pop("labels")
         if attention == prefix_attention.GPU_NAME:
-            inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
+            inputs["attention_mask"] = prefix_attention.block_mask(inputs.pop("layout"), labels.device)
         with torch.no_grad():
             logits = model(**inputs, use_cache=False).logits[0]
         losses.append(torch.nn.functional.cross_entropy(logits, labels).item())
