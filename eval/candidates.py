@@ -117,4 +117,5 @@ def _read_manifest(path: Path, benchmark_sha256: str | None) -> dict[str, Any]:
             f"{benchmark_sha256[:12]}); give --benchmark the one it was sampled from"
         )
     sampled = values.get("identity")
-    return {**sampled, "adapter": values.get("adapter")} if isinstance(sampled, dict) else {}
+    beside_it = {name: values.get(name) for name in ("adapter", "context")}
+    return {**sampled, **beside_it} if isinstance(sampled, dict) else {}

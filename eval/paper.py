@@ -6,6 +6,10 @@ from pathlib import Path
 from mlbench_data.files import read_yaml
 
 
+CONTEXT = 8192
+"""Tokens of prompt and answer that the paper's script gave every model."""
+
+
 @dataclass(frozen=True)
 class PaperScores:
     """One line of Table 1 (arXiv 2311.09835): Pass@1, Pass@2 and Pass@5 in per cent by task, as printed.

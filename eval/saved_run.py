@@ -19,13 +19,14 @@ from mlbench_data.rows import Row, read_rows
 @dataclass(frozen=True)
 class Run:
     """One folder of results, graded again under both modes. `mode` is the one it was run with, `sampled` says
-    how its candidates were made, if that is known.
+    how its candidates were made and `context` how many tokens their model read, if that is known.
     """
 
     name: str
     mode: Mode
     executed: bool
     sampled: str
+    context: int | None
     rows: list[Row]
     results: dict[Mode, list[Result]]
     summaries: dict[Mode, dict[str, Any]]
@@ -65,6 +66,7 @@ def read_run(folder: Path) -> Run:
         mode=mode,
         executed=executed,
         sampled=_sampled(summary.get("sampled")),
+        context=_context(summary.get("sampled")),
         rows=rows,
         results=graded,
         summaries={mode: summarise(rows, graded[mode], mode, executed=executed) for mode in MODES},
@@ -85,6 +87,12 @@ def _sampled(identity: Any) -> str:
     task = f"task {identity['task']}" if "task" in identity else None
     temperature = f"temperature {identity['temperature']}" if "temperature" in identity else None
     return ", ".join(str(part) for part in (identity.get("model"), adapter, task, temperature) if part)
+
+
+def _context(identity: Any) -> int | None:
+    """The tokens of prompt and answer that the candidates' model could read."""
+    context = identity.get("context") if isinstance(identity, dict) else None
+    return context if isinstance(context, int) else None
 
 
 def _check_keys(rows: list[Row], results: list[Result], path: Path) -> None:

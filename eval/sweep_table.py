@@ -1,7 +1,7 @@
 """The paper's Table 1 filled from a sweep: ours, the paper's, difference, interval, ceiling of each cell."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -9,12 +9,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.metrics import KS
-from eval.paper import paper_scores
+from eval.paper import CONTEXT, paper_scores
 from eval.saved_run import Run, read_run
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, sha256_of_file, write_json, write_text
 
 SWEEP_FILE = "sweep.json"
+MARK = "†"
 TASKS = {1: "task 1, raw README", 2: "task 2, BM25 window", 3: "task 3, oracle segment"}
 NOTE = (
     "Pass@k in per cent, the first k candidates, under the published rules as in the paper; interval: 95%, "
@@ -37,7 +38,8 @@ class Score:
 @dataclass(frozen=True)
 class TableCell:
     """A cell of the table: scores and the paper's for Pass@1, 2 and 5. `scores` is None without results,
-    `warning` says what must be known of them.
+    `warning` says what must be known of them. `context` is how many tokens its model read, if that is known,
+    and `mark` leads to a footnote if the paper's script used more.
     """
 
     name: str
@@ -45,6 +47,8 @@ class TableCell:
     scores: list[Score] | None
     paper: tuple[float, ...] | None
     warning: str = ""
+    context: int | None = None
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Table:
     title: str
     tasks: list[int]
     lines: list[TableLine]
+    footnotes: list[str]
 
 
 def is_sweep(folder: Path) -> bool:
@@ -104,7 +109,20 @@ def read_table(folder: Path) -> Table:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise BadInput(f"{folder / SWEEP_FILE}: no {error}; expected what slurm/submit.py writes") from error
     title = f"{folder.resolve().name}: {sets}"
-    return Table(title, tasks, [TableLine(title, cells) for title, cells in lines.items()])
+    cells = [cell for line in lines.values() for cell in line.values()]
+    contexts = sorted({cell.context for cell in cells if cell.context and cell.context < CONTEXT})
+    marks = {context: MARK * count for count, context in enumerate(contexts, start=1)}
+    footnotes = [_footnote(mark, context) for context, mark in marks.items()]
+    table = [TableLine(title, _marked(cells, marks)) for title, cells in lines.items()]
+    return Table(title, tasks, table, footnotes)
+
+
+def _marked(cells: dict[int, TableCell], marks: dict[int, str]) -> dict[int, TableCell]:
+    return {task: replace(cell, mark=marks.get(cell.context or 0, "")) for task, cell in cells.items()}
+
+
+def _footnote(mark: str, context: int) -> str:
+    return f"{mark} reads {context:,} tokens of prompt and answer; the paper's script used {CONTEXT:,}"
 
 
 def _papers(cell: dict[str, Any]) -> tuple[float, ...] | None:
@@ -124,7 +142,8 @@ def _cell(folder: Path, cell: dict[str, Any], paper: tuple[float, ...] | None) -
         run = read_run(folder / results)
     except BadInput as error:
         return TableCell(name, results, None, paper, f"cannot be read: {error}")
-    return TableCell(name, results, [_score(run, str(k)) for k in KS], paper, _warning(run, cell, paper))
+    scores = [_score(run, str(k)) for k in KS]
+    return TableCell(name, results, scores, paper, _warning(run, cell, paper), run.context)
 
 
 def _score(run: Run, k: str) -> Score:
@@ -179,7 +198,8 @@ def _texts(label: str, cell: TableCell | None) -> list[str]:
         return ["–" if paper is None else f"{paper:.2f}" for paper in papers]
     if cell.scores is None:
         return ["missing" if label == "ours" else ""] * len(KS)
-    return [_text(label, score, paper) for score, paper in zip(cell.scores, papers, strict=True)]
+    mark = cell.mark if label == "ours" else ""
+    return [_text(label, score, paper) + mark for score, paper in zip(cell.scores, papers, strict=True)]
 
 
 def _text(label: str, score: Score, paper: float | None) -> str:
@@ -202,6 +222,7 @@ def as_text(table: Table) -> Iterator[str]:
         for label, texts in rows_of(line, table.tasks):
             yield f"  {label:11}{''.join(f'{text:>11}' for text in texts).rstrip()}"
     yield f"\n{fill(NOTE, 112)}"
+    yield from table.footnotes
 
 
 def as_page(table: Table, *, linked: bool) -> str:

@@ -65,7 +65,8 @@ def main(config: GenerateConfig) -> int:
                 sample_all(engine, asked.prompts, sampling_of(config), file)
             if not file.finished:
                 keys = [prompt.row.key for prompt in asked.prompts]
-                file.finish(keys, {"adapter": name, **record_of(config, asked.prompts, file)})
+                made_by = {"adapter": name, "context": asked.model.context}
+                file.finish(keys, {**made_by, **record_of(config, asked.prompts, file)})
             report(file, config.n)
     return 1 if any(file.failed for file in files.values()) else 0
 

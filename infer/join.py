@@ -149,6 +149,7 @@ def _record(manifests: list[dict[str, Any]]) -> dict[str, Any]:
         "cost": {name: round(sum(cost[name] for cost in costs), 1) for name in costs[0]},
         "readme_cut": {name: sum(cut[name] for cut in cuts) for name in cuts[0]},
         "dollars": round(sum(dollars), 6) if dollars else None,
+        "context": manifests[0].get("context"),
         "config": {**manifests[0]["config"], "shard": "0/1"},
         "adapter": manifests[0].get("adapter"),
         "versions": versions(),

@@ -82,6 +82,29 @@ def test_a_cell_stands_beside_the_papers_with_difference_interval_and_ceiling(
     assert list(table["results"]) == ["codellama-7b-instruct-id-task3"]
 
 
+@pytest.mark.parametrize(("context", "marked"), [(4096, True), (8192, False), (None, False)])
+def test_a_cell_of_a_model_that_reads_less_than_the_papers_script_says_so(
+    context: int | None, marked: bool, evaluated: EvalConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep_of(tmp_path / "sweep", ["llama-2-7b"])
+    candidates = tmp_path / "candidates.jsonl"
+    candidates.write_bytes(Path(evaluated.candidates).read_bytes())
+    manifest = {"identity": {"model": "llama-2-7b"}} | ({"context": context} if context else {})
+    (tmp_path / "candidates.manifest.json").write_text(json.dumps(manifest))
+    out = str(folder / "llama-2-7b-raw-task3" / "results" / "all")
+    run.main(replace(evaluated, candidates=str(candidates), out=out))
+    assert main(ReportConfig(results=[str(folder)], out=str(folder / "report.html"))) == 0
+    note = "† reads 4,096 tokens of prompt and answer; the paper's script used 8,192"
+    shown = capsys.readouterr().out, (folder / "report.html").read_text().replace("&#39;", "'")
+    found = line_of(folder, "llama-2-7b, raw")["ours"][6]
+    table = json.loads((folder / "table.json").read_text())
+    [line] = [line for line in table["lines"] if line["title"] == "llama-2-7b, raw"]
+    assert found == ("100.00†" if marked else "100.00")
+    assert (line["cells"]["3"]["mark"], line["cells"]["3"]["context"]) == ("†" if marked else "", context)
+    assert table["footnotes"] == ([note] if marked else [])
+    assert all((note in text and "100.00†" in text) == marked for text in shown)
+
+
 def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
     folder = sweep_of(tmp_path / "sweep", ["codellama-7b-instruct"])
     lines = [line for text in as_text(read_table(folder)) for line in text.splitlines()]

@@ -15,13 +15,13 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from dataclasses import dataclass, fields, replace
+from multiprocessing import get_context
 from typing import Any
 
 import bitsandbytes
 import torch
 import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard
 import torch.nn.attention.flex_attention as flex
-import transformers.integrations.flex_attention as transformers_flex
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -30,6 +30,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 
+import train.prefix_attention as prefix_attention
 from mlbench_data.budget import Cut
 from mlbench_data.cli import parse
 from mlbench_data.files import PROJECT_ROOT, read_yaml
@@ -63,7 +64,9 @@ def main() -> None:
     if asked["gpus"] > 1:
         be_first_of(asked["gpus"], "fsdp2")
     pretend_data_is_there()
-    print(json.dumps({"steps": [step(parse(StepConfig, "", options)) for options in asked["steps"]]}))
+    configs = [parse(StepConfig, "", options) for options in asked["steps"]]
+    with get_context("fork").Pool(1, maxtasksperchild=1) as alone:  # what accelerate, FSDP and torch remember
+        print(json.dumps({"steps": alone.map(step, configs, chunksize=1)}))
 
 
 def step(config: StepConfig) -> dict[str, Any]:
@@ -182,12 +185,12 @@ def be_first_of(gpus: int, launch: str) -> None:
 
 def pretend_data_is_there() -> None:
     """Puts what needs no data in the place of what does."""
-    patched: Any = (FakeTensorMode, FakeTensor, torch.nn.Module, transformers_flex, bitsandbytes.nn.modules)
+    patched: Any = (FakeTensorMode, FakeTensor, torch.nn.Module, prefix_attention, bitsandbytes.nn.modules)
     mode, tensor, module, attention, quantized = patched
     mode.avoid_device_init = True  # tensors that are made of numbers are made on the CPU first
     tensor.data_ptr = lambda item: item.untyped_storage()._cdata  # by which accelerate tells parameters apart
     module._apply = apply_instead
-    attention.compile_friendly_flex_attention = flex_attention_instead
+    attention._compiled = lambda: flex_attention_instead
     quantized.fix_4bit_weight_quant_state_from_module = keep_statistics_instead
 
 
@@ -206,23 +209,14 @@ def apply_instead(module: Any, convert: Any, recurse: bool = True) -> Any:
 
 
 def flex_attention_instead(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    training: bool = False,
-    score_mod: Any = None,
-    block_mask: Any = None,
-    enable_gqa: bool = False,
-    scale: float | None = None,
-    kernel_options: Any = None,
-    return_aux: Any = None,
-) -> Any:
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, scaling: float, chosen: Any
+) -> torch.Tensor:
     """The operator that the compiler would lower, with its own backward operator."""
     named = ("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX")
     options = {"BACKEND": "AUTO", "WRITE_DQ": True, "OUTPUT_LOGSUMEXP": True} | dict.fromkeys(named, False)
     operator: Any = flex.flex_attention_hop
-    out, lse, _ = operator(query, key, value, score_mod, block_mask.as_tuple(), scale, options)
-    return out, flex.AuxOutput(lse=lse, max_scores=None)
+    out: torch.Tensor = operator(query, key, value, flex._identity, mask.as_tuple(), scaling, options)[0]
+    return out
 
 
 def keep_statistics_instead(layer: Any) -> None:
