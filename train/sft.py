@@ -13,6 +13,7 @@ import torch
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import make_folder, sha256_of
+from mlbench_data.gpu_memory import let_segments_grow
 from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.prompts import PromptBuilder
 from mlbench_data.retrieval import windows_of
@@ -43,6 +44,7 @@ from train.trainer import NotLearning, PackTrainer, TrainingArguments, training_
 @main_speaks_first()
 def main(config: TrainConfig) -> int:
     """Fine-tunes a causal language model on one split of a benchmark, with LoRA, QLoRA or in full."""
+    let_segments_grow()
     check_config(config)
     check_launched()
     model = resolve_model(config.model)

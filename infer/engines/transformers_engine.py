@@ -18,6 +18,7 @@ from infer.engines.shared_prompt import SharedPart, SharedPromptCache, shared_pr
 from infer.engines.weights import load_weights
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import JobFailed
+from mlbench_data.gpu_memory import let_segments_grow
 from mlbench_data.models import Model, load_tokenizer
 from mlbench_data.quantization import Quantization
 
@@ -35,6 +36,7 @@ class TransformersEngine:
         self, model: Model, batch_tokens: int, quantization: Quantization, trust_remote_code: bool
     ) -> None:
         """Weights are loaded by `use`."""
+        let_segments_grow()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.tokenizer = load_tokenizer(model)
         self.settings = (model, self.device, quantization, trust_remote_code)
