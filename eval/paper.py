@@ -5,7 +5,6 @@ from pathlib import Path
 
 from mlbench_data.files import read_yaml
 
-
 CONTEXT = 8192
 """Tokens of prompt and answer that the paper's script gave every model."""
 

@@ -97,7 +97,8 @@ class EstimateConfig(TrainConfig):
     gpus: int = 1
     """GPUs over all machines."""
     gpu_memory: str = "80GiB"
-    """Memory of each: a number and GiB, MiB, GB or MB."""
+    """Memory of each that is left to training: a number and GiB, MiB, GB or MB. CUDA itself takes about 1 GiB
+    of the card's: give 23GiB for a card of 24."""
     sharding: Literal["ddp", "fsdp", "zero2", "zero3"] = "ddp"
     """What several GPUs share: ddp nothing, zero2 gradients and optimizer, fsdp and zero3 the weights too."""
 

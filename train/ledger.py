@@ -14,7 +14,8 @@ class Ledger(TorchDispatchMode):
     """Counts the bytes of all tensors that are made and not yet freed, by kind; `most` when they were most.
 
     `moments` has one such count for each amount of gradients, with and without logits: which of them is the
-    worst depends on what else is there then. What is `there` already, of which views are made, is not counted.
+    worst depends on what else is there then. What is `there` already, of which views are made, is not
+    counted.
     """
 
     def __init__(self, vocabulary: int, there: list[Any]) -> None:

@@ -2,8 +2,8 @@
 
 No formula says what a layer should keep: one forward and backward pass of the very network runs on tensors
 without data, while every byte that torch would hold is counted. Only the model's config.json is needed. On a
-GPU come on top: CUDA's context, the kernels' scratch, and what its allocator cannot fill. tests/gpu checks all
-this against a step of the Trainer itself, with FSDP as it is.
+GPU come on top: CUDA's context, the kernels' scratch, and what its allocator cannot fill. tests/gpu checks
+all this against a step of the Trainer itself, with FSDP as it is.
 """
 
 from collections import Counter
@@ -287,9 +287,12 @@ def _unit(parameters: list[Any], quantization: str) -> _Unit:
 def _whole_pack_attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **rest: Any
 ) -> tuple[torch.Tensor, None]:
-    """The project's attention over a pack of one row, which no other layout of as many tokens exceeds."""
+    """The project's attention over a pack of one row, which no other layout of as many tokens exceeds.
+    Rotated queries and keys are made of the values' type, as flex_prefix_attention does.
+    """
     layout = Layout(((0, (query.shape[2],)),))
-    return shared_prefix_attention(module, query, key, value, None, rest["scaling"], layout=layout)
+    rotated = query.to(value.dtype), key.to(value.dtype)
+    return shared_prefix_attention(module, *rotated, value, None, rest["scaling"], layout=layout)
 
 
 AttentionInterface.register(ATTENTION, _whole_pack_attention)

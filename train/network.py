@@ -86,9 +86,9 @@ def add_lora(network: Any, lora: Lora) -> PeftModel:
 
 
 def keep_input_dtypes(network: Any) -> Any:
-    """Keeps PEFT from copying every input of LoRA to float32 under autocast, which rounds the copy to bfloat16
-    again for the product: the same result, with a copy for the backward pass. DoRA computes norms of weights
-    in that type, and keeps it.
+    """Keeps PEFT from copying every input of LoRA to float32 under autocast, which rounds the copy to
+    bfloat16 again for the product: the same result, with a copy for the backward pass. DoRA computes norms of
+    weights in that type, and keeps it.
     """
     for module in network.modules():
         if isinstance(module, LoraLayer) and not module.lora_variant:

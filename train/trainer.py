@@ -67,8 +67,8 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
 
 
 def _accelerator_settings(config: TrainConfig) -> dict[str, Any]:
-    """Under FSDP each GPU would keep the gradients of all weights, whole, until the last pass of a step: for 7B
-    parameters 13 GB. Sent after every pass, it keeps its part.
+    """Under FSDP each GPU would keep the gradients of all weights, whole, until the last pass of a step: for
+    7B parameters 13 GB. Sent after every pass, it keeps its part.
     """
     sends_each = wants_fsdp() and config.method == "full"
     return {"gradient_accumulation_kwargs": {"sync_each_batch": True}} if sends_each else {}

@@ -84,7 +84,11 @@ def test_a_cell_stands_beside_the_papers_with_difference_interval_and_ceiling(
 
 @pytest.mark.parametrize(("context", "marked"), [(4096, True), (8192, False), (None, False)])
 def test_a_cell_of_a_model_that_reads_less_than_the_papers_script_says_so(
-    context: int | None, marked: bool, evaluated: EvalConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    context: int | None,
+    marked: bool,
+    evaluated: EvalConfig,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = sweep_of(tmp_path / "sweep", ["llama-2-7b"])
     candidates = tmp_path / "candidates.jsonl"

@@ -96,7 +96,6 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
         "manual_seed_all": None,
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": None,
-        "manual_seed_all": None,
     }
     for name, answer in told.items():
         setattr(torch.cuda, name, _always(answer))
@@ -115,7 +114,7 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
     torch.version.cuda = "12.8"
     torch.cuda.Stream = torch.cuda.Event = _Queue  # type: ignore[misc,assignment]
     torch.cuda.current_stream = torch.accelerator.current_stream = _always(_Queue())
-    torch.cuda.stream = contextlib.nullcontext  # type: ignore[misc,assignment]
+    torch.cuda.stream = contextlib.nullcontext  # type: ignore[assignment]
 
 
 def _always(answer: Any) -> Any:

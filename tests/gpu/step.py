@@ -47,6 +47,8 @@ from train.plan import Plan
 from train.sft import network_settings
 from train.trainer import PackTrainer, training_arguments
 
+KERNELS = torch.library.Library("aten", "IMPL")
+
 
 @dataclass(frozen=True)
 class StepConfig(TrainConfig):
@@ -78,13 +80,14 @@ def step(config: StepConfig) -> dict[str, Any]:
     architecture = architecture_of(model)
     architecture.num_hidden_layers = config.layers or architecture.num_hidden_layers
     is_quantized = config.quantization != "none"
-    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = str(not is_quantized).lower()  # not where weights are packed
+    splits_while_reading = str(not is_quantized).lower()  # accelerate does not where it sees Params4bit
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = splits_while_reading
 
     def weights_instead(location: str, **options: Any) -> Any:
         wanted = ("dtype", "attn_implementation", "quantization_config")
         return network_of(architecture, *(options[name] for name in wanted))
 
-    AutoModelForCausalLM.from_pretrained = weights_instead
+    setattr(AutoModelForCausalLM, "from_pretrained", weights_instead)  # noqa: B010
     with tempfile.TemporaryDirectory() as folder, FakeTensorMode(allow_non_fake_inputs=True), Held() as held:
         training = TrainConfig(**{item.name: getattr(config, item.name) for item in fields(TrainConfig)})
         training = replace(training, output_dir=folder)
@@ -172,7 +175,7 @@ def pack_of(config: StepConfig) -> Pack:
 
 
 def be_first_of(gpus: int, launch: str) -> None:
-    """Sets what `accelerate launch --config_file configs/accelerate/NAME.yaml` would, for the first process."""
+    """Sets what accelerate would with a file of configs/accelerate, for the first process."""
     place = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(gpus), ACCELERATE_USE_FSDP="true", **place)
     settings = read_yaml(PROJECT_ROOT / "configs" / "accelerate" / f"{launch}.yaml", "a launch configuration")
@@ -191,6 +194,8 @@ def pretend_data_is_there() -> None:
     tensor.data_ptr = lambda item: item.untyped_storage()._cdata  # by which accelerate tells parameters apart
     module._apply = apply_instead
     attention._compiled = lambda: flex_attention_instead
+    # One kernel on GPUs; a torch without it would do the same in several steps, and hold what is between.
+    KERNELS.impl("silu_backward", flex_attention_instead, "CUDA")
     quantized.fix_4bit_weight_quant_state_from_module = keep_statistics_instead
 
 
@@ -199,8 +204,10 @@ def apply_instead(module: Any, convert: Any, recurse: bool = True) -> Any:
     for part in module.children() if recurse else ():
         part._apply(convert)
     for name, tensor in module._parameters.items():
+        if tensor is None:
+            continue
         with torch.no_grad():
-            new = tensor if tensor is None else convert(tensor)
+            new = convert(tensor)
         if new is not tensor:
             module._parameters[name] = torch.nn.Parameter(new, tensor.requires_grad)
     for name, tensor in module._buffers.items():

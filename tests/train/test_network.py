@@ -10,13 +10,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from train.ledger import Ledger
 from train.network import Lora, add_lora, keep_input_dtypes
 
-SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "vocab_size": 64,
+}
 
 
 def adapted(**options: Any) -> Any:
     """A small network in bfloat16 whose LoRA matrices do something."""
     torch.manual_seed(0)
-    network = LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4)).to(torch.bfloat16)
+    network: Any = LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4)).bfloat16()
     network = add_lora(network, Lora(8, 16, targets=("q_proj", "v_proj", "up_proj", "down_proj"), **options))
     for name, parameter in network.named_parameters():
         if "lora_B" in name:
