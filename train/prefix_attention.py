@@ -272,9 +272,8 @@ def kernel_options(shared_memory: int, dtype: torch.dtype) -> dict[str, Any]:
             f"this GPU gives a block of threads {shared_memory} bytes of shared memory, and FlexAttention "
             f"needs {LEAST_SHARED_MEMORY}; use one of compute capability 8.0 or newer"
         )
-    options: dict[str, Any] = {
-        "FORCE_USE_FLEX_ATTENTION": True
-    }  # short packs, too, which decoding would take
+    # One kernel for all lengths: packs of less than 128 tokens would get another, made for decoding.
+    options: dict[str, Any] = {"FORCE_USE_FLEX_ATTENTION": True}
     if shared_memory < MOST_SHARED_MEMORY:
         options["fwd_num_stages"] = 2
         if dtype == torch.float32:
