@@ -47,6 +47,7 @@ def test_the_manifest_says_how_the_candidates_were_made(sampled: Path, tokenizer
     assert manifest["identity"]["weights"] == tokenizer_model.identity()
     assert manifest["identity"]["engine"] == "transformers"
     assert manifest["config"]["temperature"] == 0.8
+    assert manifest["context"] == tokenizer_model.context
     assert manifest["cost"]["generated_tokens"] > 0
 
 
