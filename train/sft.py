@@ -106,7 +106,7 @@ def train(
         return 0
     torch.manual_seed(config.seed)
     network = load_network(*network_settings(config, model))
-    held_out = epoch_packs(evaluation, pack_settings(config))
+    held_out = epoch_packs(evaluation, pack_settings(config, processes()))
     preemption = Preemption()
     trainer = make_trainer(config, network, arguments, plan, held_out, preemption)
     checkpoint = decided_by_main(lambda: start_run(folder, identity, config.resume, processes()))
@@ -126,6 +126,7 @@ def train(
         record = {
             "rows": len(training),
             "steps": trainer.state.global_step,
+            "mixture": plan.mixture().record(),
             "train_loss": average_loss(trainer, result.training_loss),
             "eval_loss": eval_loss,
             "tensors": count,

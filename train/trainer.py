@@ -37,7 +37,7 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
         train_sampling_strategy="sequential",  # the plan's order, which is what resuming continues
-        gradient_accumulation_steps=config.gradient_accumulation,
+        gradient_accumulation_steps=plan.packs_per_step // processes(),
         learning_rate=config.learning_rate,
         warmup_steps=min(math.ceil(config.warmup * plan.steps), plan.steps - 1),  # the last step must learn
         lr_scheduler_type=config.scheduler,
@@ -145,7 +145,9 @@ class Throughput:
         starts = range(0, len(packs), packs_per_step)
         steps = [packs[start : start + packs_per_step] for start in starts]
         self.computed = [sum(pack.tokens for pack in step) for step in steps]
-        self.rows = [sum(len(row) for pack in step for row in pack.examples) for step in steps]
+        self.rows = [
+            sum(len(row) for pack in step if pack.counted for row in pack.examples) for step in steps
+        ]
         self.step = 0
         self.clock = time.monotonic()
 
