@@ -31,7 +31,7 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
     has_gpu = torch.cuda.is_available()
     bfloat16 = has_gpu and config.dtype != "float32"
     check_precision(bfloat16)
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=config.output_dir,
         max_steps=plan.steps,
         per_device_train_batch_size=1,
@@ -63,6 +63,9 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
         seed=config.seed,
         data_seed=config.seed,
     )
+    if arguments.n_gpu > 1:  # it would split batches over them with threads, and a pack is one sequence
+        arguments._n_gpu = 1
+    return arguments
 
 
 class NotLearning(JobFailed):
