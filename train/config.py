@@ -67,6 +67,9 @@ class TrainConfig:
     """AdamW weight decay."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
+    neftune: float = 0.0
+    """Noise on the embeddings while training (NEFTune), by each row's own length; 5 is usual, 0 is none. Rows
+    that share a prefix share its noise."""
     method: Literal["lora", "full"] = "lora"
     """Train LoRA matrices, or all weights."""
     quantization: Quantization = "none"
@@ -76,7 +79,8 @@ class TrainConfig:
     lora_alpha: int = 32
     """LoRA scale: updates are multiplied by alpha / rank."""
     lora_dropout: float = 0.0
-    """Dropout before the LoRA matrices."""
+    """Dropout before the LoRA matrices. Without it, rows that share a prefix have the gradients of separate
+    sequences; with it they share a mask there, which is right on average only."""
     lora_targets: list[str] | None = None
     """Names of the layers that get LoRA matrices; those of the model's card if not given."""
     rslora: bool = False
@@ -166,8 +170,9 @@ def check_config(config: TrainConfig) -> None:
             raise BadInput(f"{name} is {value}; expected a number above 0")
     if not 0 <= config.seed < 2**32 or not 0 <= config.lora_dropout < 1:
         raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
-    if not 0 <= config.weight_decay < float("inf"):
-        raise BadInput(f"weight_decay is {config.weight_decay}; expected 0 or more")
+    for name in ("weight_decay", "neftune"):
+        if not 0 <= getattr(config, name) < float("inf"):
+            raise BadInput(f"{name} is {getattr(config, name)}; expected 0 or more")
     if config.lora_targets == []:
         raise BadInput("lora_targets is empty; name layers, or leave it out for those of the model's card")
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:

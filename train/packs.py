@@ -2,6 +2,10 @@
 
 A pack is one sequence of groups: each group's prefix, then its branches, one after another, without padding.
 train/prefix_attention.py lets every branch see its own prefix and itself only.
+
+Loss and gradients are those of separate sequences. With dropout on LoRA's inputs or noise on embeddings, that
+holds on average over the masks: each row has masks of its own in its branch, but one with its group in the
+prefix, so that a single step varies more than one of separate sequences.
 """
 
 import random

@@ -185,7 +185,7 @@ def make_trainer(
     """The trainer with the project's own lines, log and signals. Raises BadInput if it would run on fewer
     devices, or with another way of sharing them, than asked for.
     """
-    trainer = PackTrainer(network, arguments, plan.packs, held_out)
+    trainer = PackTrainer(network, arguments, plan.packs, held_out, config.neftune)
     check_running(trainer.accelerator)
     for callback in (
         LogFile(Path(config.output_dir, LOG_FILE)),

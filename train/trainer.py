@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from mlbench_data.bad_input import JobFailed
 from train.config import TrainConfig
 from train.launch import check_precision, processes, wants_deepspeed
+from train.noise import EmbeddingNoise
 from train.packs import IGNORED, Pack, collate, padded
 from train.plan import Plan
 from train.prefix_attention import Layout, may_see
@@ -79,8 +80,16 @@ class PackTrainer(Trainer):
     over all evaluation tokens, however they are packed.
     """
 
-    def __init__(self, network: Any, arguments: TrainingArguments, packs: list[Pack], evaluation: list[Pack]):
+    def __init__(
+        self,
+        network: Any,
+        arguments: TrainingArguments,
+        packs: list[Pack],
+        evaluation: list[Pack],
+        neftune: float = 0.0,
+    ) -> None:
         processes = arguments.world_size
+        self.noise = EmbeddingNoise(network, neftune) if neftune else None
         _keep_differentiable(network)
         super().__init__(
             model=network,
@@ -135,6 +144,8 @@ class PackTrainer(Trainer):
     def _summed_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         labels = inputs.pop("labels")
         inputs.pop("shift_labels")
+        if self.noise is not None:
+            self.noise.expect(inputs["layout"], labels.device)
         if labels.is_cuda:
             inputs["attention_mask"] = block_mask(inputs.pop("layout"), inputs["input_ids"])
         logits = model(**inputs, use_cache=False).logits

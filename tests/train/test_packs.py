@@ -52,9 +52,9 @@ def network(tokenizer_model: Model) -> PeftModel:
     return model
 
 
-def trainer_of(network: PeftModel, packs: list[Pack], folder: Path) -> PackTrainer:
+def trainer_of(network: PeftModel, packs: list[Pack], folder: Path, neftune: float = 0.0) -> PackTrainer:
     arguments = TrainingArguments(output_dir=str(folder), use_cpu=True, report_to=[], disable_tqdm=True)
-    return PackTrainer(network, arguments, packs, packs)
+    return PackTrainer(network, arguments, packs, packs, neftune)
 
 
 def loss_and_gradients(
