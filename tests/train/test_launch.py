@@ -4,6 +4,7 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -238,7 +239,8 @@ def test_a_process_that_sees_two_gpus_takes_a_pack_at_a_time(
     config = TrainConfig(output_dir=str(tmp_path), dtype="float32")
     plan = make_plan(config, rows_of(even(8, 4)), 1)
     trainer = PackTrainer(torch.nn.Linear(2, 2), training_arguments(config, plan, False), plan.packs, [])
-    batches = list(trainer.get_train_dataloader().base_dataloader)
+    loader: Any = trainer.get_train_dataloader()
+    batches = list(loader.base_dataloader)  # without the move to a GPU
     assert [batch["layout"] for batch in batches] == [pack.layout for pack in plan.packs]
     AcceleratorState._reset_state(reset_partial_state=True)
 

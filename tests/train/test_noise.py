@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from train.config import NOT_IDENTITY
 from train.groups import make_groups, single_groups
 from train.network import Lora, add_lora
 from train.noise import EmbeddingNoise
-from train.packs import Pack
+from train.packs import Pack, collate
 from train.prefix_attention import Layout
 
 DRAWS = 40
@@ -44,6 +45,11 @@ def lora_network(model: Model, dropout: float) -> PeftModel:
     return network
 
 
+def batch_of(pack: Pack) -> dict[str, Any]:
+    batch = collate([pack])
+    return batch | {"shift_labels": batch["labels"]}
+
+
 def draws(network: PeftModel, pack: Pack, folder: Path, count: int) -> torch.Tensor:
     """For each draw of masks the loss, and the gradient in eight directions."""
     trainer = trainer_of(network, [pack], folder)
@@ -54,7 +60,7 @@ def draws(network: PeftModel, pack: Pack, folder: Path, count: int) -> torch.Ten
     found = []
     for seed in range(count):
         torch.manual_seed(seed)
-        loss = trainer.compute_loss(network, trainer.data_collator([pack]), num_items_in_batch=answers)
+        loss = trainer.compute_loss(network, batch_of(pack), num_items_in_batch=answers)
         gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, learned)])
         found.append(torch.cat([loss.detach()[None], ways @ gradient]))
     return torch.stack(found).double()
@@ -125,7 +131,7 @@ def test_noise_is_there_in_training_and_not_in_evaluation(
     plain = trainer_of(network, [sides[0]], tmp_path).evaluate()["eval_loss"]
     noisy = trainer_of(network, [sides[0]], tmp_path, neftune=50.0)
     assert noisy.evaluate()["eval_loss"] == pytest.approx(plain, rel=1e-6)
-    inputs = noisy._prepare_inputs(noisy.data_collator([sides[0]]))
+    inputs = batch_of(sides[0])
     answers = sum(len(row.answer_ids) for row in sides[0].examples)
     network.train()
     loss = noisy.compute_loss(network, inputs, num_items_in_batch=answers)
