@@ -11,9 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
@@ -21,7 +21,7 @@ from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
 from benchmarks.bm25 import readme_pages
 from benchmarks.measuring import print_result, print_table
 from benchmarks.prepare import numbered
-from benchmarks.reference.sft import Learned, Measured, Side, learn, measure
+from benchmarks.reference.sft import Learned, Measured, Side, StepsOf, learn, measure
 from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import run_script
 from mlbench_data.models import Model, load_tokenizer, resolve_model
@@ -34,16 +34,32 @@ from train.examples import Example, make_example, make_examples
 from train.packs import Pack, PackSettings, epoch_packs
 
 ANSWER_TOKENS = 256
-LEARNED_ROWS = 120
-KEPT_OUT = 16
-SIDES: dict[str, tuple[Side, int]] = {
-    "ours": ("ours", 2),
-    "ours in groups of 4": ("ours", 4),
-    "TRL": ("TRL", 2),
-}
-"""Whose losses are compared, and how many rows of a step of eight may share a segment; TRL takes as many
-steps as the first.
-"""
+TASK1_CONTEXT = 384
+"""READMEs are cut to fit, so that TRL's side of the comparison of losses takes minutes a seed here."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A comparison of losses: each side trains the same rows, and TRL in as many steps as the first side."""
+
+    task: TaskNumber
+    rows: int
+    kept_out: int
+    sides: dict[str, tuple[Side, StepsOf]]
+
+
+LEARNING = (
+    Learning(1, 128, 24, {
+        "ours, 8 READMEs a step": ("ours", StepsOf(16, 2, 2)),
+        "TRL": ("TRL", StepsOf(16, 2, 2)),
+        "ours, 1 README a step": ("ours", StepsOf(16, 16, 16)),
+    }),
+    Learning(3, 120, 16, {
+        "ours": ("ours", StepsOf(8, 8, 2)),
+        "ours in groups of 4": ("ours", StepsOf(8, 8, 4)),
+        "TRL": ("TRL", StepsOf(8, 8, 2)),
+    }),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,10 @@ class SftBenchmarkConfig:
     """Runs of each side whose evaluation losses are compared; 0 leaves that out."""
     quick: bool = False
     """One repeat of the case of 2,048 tokens and of task 3, and no comparison of losses."""
+    only: Literal["speed", "losses"] | None = None
+    """Time without comparing losses, or compare losses alone; both if not given."""
+    tasks: list[TaskNumber] = field(default_factory=lambda: [1, 3])
+    """Tasks in which losses are compared."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +108,16 @@ class Case:
 
 def main(config: SftBenchmarkConfig) -> int:
     """Fine-tuning on rows that share READMEs, against TRL's SFTTrainer."""
-    if config.quick:
-        config = replace(config, repeats=1, seeds=0)
+    if config.quick or config.only == "speed":
+        config = replace(config, repeats=1 if config.quick else config.repeats, seeds=0)
+    if config.only == "losses":
+        return compare_losses(config)
     peak = matrix_peak()
     with tempfile.TemporaryDirectory() as folder:
         cases = make_cases(config, Path(folder))
         results = {case.name: times_of(case, config.repeats) for case in cases}
         lines = [line_of(case, results[case.name], peak) for case in cases]
-    learned = [learned_by(cases[-1].model, seed) for seed in range(config.seeds)]
+    learned = learned_by(cases[-1].model, config)
     print(f"matrix products on this machine: {peak:.0f} GFLOP/s at best\n")
     print_table(list(lines[0]), [line.values() for line in lines])
     print_learned(learned)
@@ -106,9 +128,34 @@ def main(config: SftBenchmarkConfig) -> int:
         ratios(main_case),
         same_answer=same,
         cases={case.name: round(statistics.median(ratios(results[case.name])), 2) for case in cases},
-        eval_losses={name: [round(run[name].loss, 4) for run in learned] for name in SIDES if learned},
+        eval_losses=losses_of(learned),
     )
     return 0 if same else 1
+
+
+def compare_losses(config: SftBenchmarkConfig) -> int:
+    """Losses alone. The ratio is that of the tokens which the first task computes; the answers are the same
+    if the mean losses of its two sides differ by less than those of the seeds.
+    """
+    if config.seeds < 1 or not config.tasks:
+        raise BadInput(
+            f"seeds is {config.seeds}, tasks {config.tasks}; expected a number above 0, and 1 or 3"
+        )
+    learned = learned_by(resolve_model(config.model), config)
+    print_learned(learned)
+    ours, *_ = (runs for (task, name), runs in learned.items() if task == config.tasks[0])
+    peer = learned[config.tasks[0], "TRL"]
+    means = [statistics.mean(run.loss for run in runs) for runs in (ours, peer)]
+    noise = max(spread_of([run.loss for run in runs]) for runs in (ours, peer))
+    saved = [theirs.tokens / own.tokens for own, theirs in zip(ours, peer, strict=True)]
+    same = abs(means[0] - means[1]) <= noise
+    print_result("sft", saved, same_answer=same, eval_losses=losses_of(learned))
+    return 0
+
+
+def spread_of(values: list[float]) -> float:
+    """From the least to the greatest."""
+    return max(values) - min(values)
 
 
 def make_cases(config: SftBenchmarkConfig, folder: Path) -> list[Case]:
@@ -183,27 +230,69 @@ def apart(work: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(work, *arguments).result()
 
 
-def learned_by(model: Model, seed: int) -> dict[str, Learned]:
-    """What each side reaches on rows kept out in one epoch of task 3, in a process of its own."""
-    mini = default_benchmark()
-    rows = mini.rows("id_train")[: LEARNED_ROWS + KEPT_OUT]
-    examples = make_examples(rows, mini, "id_train", builder_of(model, 3))
-    training, kept_out = examples[:LEARNED_ROWS], examples[LEARNED_ROWS:]
-    found = {}
-    for name, (side, group_size) in SIDES.items():
-        found[name] = apart(learn, side, model, training, kept_out, seed, group_size)
-        reached = f"loss {found[name].loss:.4f} on rows kept out after {found[name].seconds:.0f} s"
-        print(f"seed {seed}, {name}: {reached}", file=sys.stderr, flush=True)
+Losses = dict[tuple[TaskNumber, str], list[Learned]]
+
+
+def learned_by(model: Model, config: SftBenchmarkConfig) -> Losses:
+    """What each side of each task reaches on rows kept out, seed by seed, in a process of its own."""
+    chosen = [learning for learning in LEARNING if learning.task in config.tasks]
+    found: Losses = {(learning.task, name): [] for learning in chosen for name in learning.sides}
+    for seed in range(config.seeds):
+        for learning in chosen:
+            training, kept_out = rows_of(learning, model)
+            for name, (side, size) in learning.sides.items():
+                run = apart(learn, side, model, training, kept_out, seed, size)
+                found[learning.task, name].append(run)
+                reached = (
+                    f"loss {run.loss:.4f} on rows kept out after {run.seconds:.0f} s, {run.tokens} tokens"
+                )
+                share = "" if run.share is None else f", a README has at most {run.share:.1%} of a step"
+                line = f"seed {seed}, task {learning.task}, {name}: {reached}{share}"
+                print(line, file=sys.stderr, flush=True)
     return found
 
 
-def print_learned(learned: list[dict[str, Learned]]) -> None:
-    """Loss and time of each side, over the seeds."""
-    for name in SIDES if learned else ():
-        losses = [run[name].loss for run in learned]
-        seconds = statistics.median(run[name].seconds for run in learned)
-        each = ", ".join(f"{loss:.4f}" for loss in losses)
-        print(f"loss on rows kept out, {name}: {statistics.mean(losses):.4f} ({each}) after {seconds:.0f} s")
+def rows_of(learning: Learning, model: Model) -> tuple[list[Example], list[Example]]:
+    """Rows to train on and rows kept out: in task 1 as many of each of MiniBench's eight repositories, ID and
+    OOD, in task 3 the first ID rows.
+    """
+    mini = default_benchmark()
+    if learning.task == 3:
+        rows = mini.rows("id_train")[: learning.rows + learning.kept_out]
+        examples = make_examples(rows, mini, "id_train", builder_of(model, 3))
+        return examples[: learning.rows], examples[learning.rows :]
+    short = replace(model, context=TASK1_CONTEXT)
+    builder = replace(builder_of(short, 1), answer_tokens=96)
+    training, kept_out = [], []
+    for split in ("id_train", "ood_train"):
+        rows = mini.rows(split)
+        for name in dict.fromkeys(row.repository for row in rows):
+            own = [row for row in rows if row.repository == name]
+            made = make_examples(own[: (learning.rows + learning.kept_out) // 8], mini, split, builder)
+            training += made[: learning.rows // 8]
+            kept_out += made[learning.rows // 8 :]
+    return training, kept_out
+
+
+def losses_of(learned: Losses) -> dict[str, list[float]]:
+    """The losses of each side, seed by seed."""
+    return {
+        f"task {task}, {name}": [round(run.loss, 4) for run in runs]
+        for (task, name), runs in learned.items()
+        if runs
+    }
+
+
+def print_learned(learned: Losses) -> None:
+    """Loss, tokens and time of each side, over the seeds."""
+    for (task, name), runs in learned.items():
+        if runs:
+            losses = [run.loss for run in runs]
+            seconds = statistics.median(run.seconds for run in runs)
+            tokens = statistics.median(run.tokens for run in runs)
+            each = ", ".join(f"{loss:.4f}" for loss in losses)
+            reached = f"{statistics.mean(losses):.4f} ({each}) after {seconds:.0f} s, {tokens:.0f} tokens"
+            print(f"loss on rows kept out, task {task}, {name}: {reached}")
 
 
 def ratios(found: dict[Side, list[Measured]]) -> list[float]:

@@ -15,6 +15,7 @@ from slurm.jobs import Stage, jobs_of
 from slurm.recipe import train_config
 from slurm.site_settings import Gpu, Site
 from slurm.sweep import Cell, Sweep, adapters_in
+from train.config import TrainConfig, step_size
 
 PUBLISHED = {
     "full": (260, 14, "test"),
@@ -87,30 +88,30 @@ def _shape_in(config: Path) -> Shape | None:
     return Shape(**numbers) if numbers.keys() == found.keys() else None
 
 
-def training_hours(cell: Cell, gpu: Gpu) -> float:
+def training_hours(cell: Cell, gpu: Gpu, gpus: int = 1) -> float:
     """GPU hours of one adapter. A README counts once for each group of rows that shares a pass over it."""
     config, work = train_config(cell), work_of(cell.sweep, f"{cell.trained_on}_train", cell.task)
-    rows = min(work.rows, config.max_rows or work.rows)
+    rows = min(work.rows, config.max_rows or work.rows) * config.epochs
     context = resolve_model(cell.given_model).context
     read = min(work.tokens, context - config.answer_tokens - AROUND_TOKENS)
-    sharing = config.group_size if config.prefix_sharing and cell.task == 1 else 1
-    tokens = rows * config.epochs * (read / sharing + AROUND_TOKENS + ANSWER_TOKENS)
+    sharing = step_size(config, gpus).group_size if config.prefix_sharing and cell.task == 1 else 1
+    tokens = rows * (read / sharing + AROUND_TOKENS + ANSWER_TOKENS)
     if config.max_steps is not None:
-        tokens *= min(1.0, config.max_steps / _steps(rows * config.epochs, config.batch_size))
+        tokens *= min(1.0, config.max_steps / _steps(config, rows, gpus))
     passes = (4 if config.method == "lora" else 6) + (2 if config.activation_checkpointing else 0)
     return _hours(passes * parameters(cell.given_model) * tokens, gpu)
 
 
-def _steps(rows: float, batch_size: int) -> float:
-    return max(1.0, rows / batch_size)
+def _steps(config: TrainConfig, rows: float, gpus: int) -> float:
+    return max(1.0, rows / (config.batch_size * step_size(config, gpus).accumulation * gpus))
 
 
 def seconds_per_step(cell: Cell, site: Site, gpus: int) -> float:
     """How long one optimizer step may take."""
     config, work = train_config(cell), work_of(cell.sweep, f"{cell.trained_on}_train", cell.task)
     rows = min(work.rows, config.max_rows or work.rows) * config.epochs
-    steps = _steps(rows, config.batch_size * config.gradient_accumulation * gpus)
-    return training_hours(cell, site.gpu) * 3600 / gpus / min(steps, config.max_steps or steps)
+    steps = _steps(config, rows, gpus)
+    return training_hours(cell, site.gpu, gpus) * 3600 / gpus / min(steps, config.max_steps or steps)
 
 
 def sampling_hours(cell: Cell, gpu: Gpu) -> float:

@@ -1,6 +1,7 @@
 """The settings of a training run: the whole command line of train/sft.py."""
 
 import importlib.util
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,19 +40,23 @@ class TrainConfig:
     """Passes over the training rows."""
     max_steps: int | None = None
     """Stop after this many optimizer steps, whatever the epochs."""
-    batch_size: int = 8
+    prefixes_per_step: int = 8
+    """How many different READMEs (windows, segments in tasks 2 and 3) one optimizer step mixes: with 8, none
+    has more than an eighth of its rows. The rows of each are computed together."""
+    batch_size: int = 4
     """Most rows a device in one forward pass."""
-    group_size: int = 2
-    """Most rows of one forward pass that share a prefix: the more, the faster, and the less mixed a step is.
-    In task 3 a quarter of its rows cost no loss against shuffled rows, half did (README)."""
+    group_size: int | None = None
+    """Most rows of one forward pass that share a prefix: the more, the fewer tokens. If not given,
+    batch_size; with gradient_accumulation, a step's rows divided by prefixes_per_step."""
     pack_tokens: int = 16384
     """Most tokens computed in one forward pass (a longer row goes alone): lower it if memory runs out."""
     prefix_sharing: bool = True
     """Compute what prompts begin with once for all rows of a group; false computes it for every row."""
     mixing: Literal["spread", "shuffled"] = "spread"
     """Order of the groups: each repository's evenly over the epoch, or by chance alone."""
-    gradient_accumulation: int = 1
-    """Forward passes in one optimizer step."""
+    gradient_accumulation: int | None = None
+    """Forward passes of each device in one optimizer step. If not given, as many as prefixes_per_step groups
+    of group_size rows need: the same rows a step, whatever the number of devices."""
     learning_rate: float = 2e-4
     """Peak learning rate."""
     warmup: float = 0.1
@@ -62,6 +67,9 @@ class TrainConfig:
     """AdamW weight decay."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
+    neftune: float = 0.0
+    """Noise on the embeddings while training (NEFTune), by each row's own length; 5 is usual, 0 is none. Rows
+    that share a prefix share its noise."""
     method: Literal["lora", "full"] = "lora"
     """Train LoRA matrices, or all weights."""
     quantization: Quantization = "none"
@@ -71,7 +79,8 @@ class TrainConfig:
     lora_alpha: int = 32
     """LoRA scale: updates are multiplied by alpha / rank."""
     lora_dropout: float = 0.0
-    """Dropout before the LoRA matrices."""
+    """Dropout before the LoRA matrices. Without it, rows that share a prefix have the gradients of separate
+    sequences; with it they share a mask there, which is right on average only."""
     lora_targets: list[str] | None = None
     """Names of the layers that get LoRA matrices; those of the model's card if not given."""
     rslora: bool = False
@@ -100,6 +109,27 @@ class TrainConfig:
     """Seeds LoRA's start and the order of rows."""
 
 
+@dataclass(frozen=True)
+class StepSize:
+    """What an optimizer step consists of: the most rows that share a prefix in one forward pass, and the
+    forward passes of each device.
+    """
+
+    group_size: int
+    accumulation: int
+
+
+def step_size(config: TrainConfig, processes: int) -> StepSize:
+    """What a configuration says, or what follows from prefixes_per_step where it leaves that open."""
+    most, prefixes = config.batch_size, config.prefixes_per_step
+    if config.gradient_accumulation is None:
+        group = min(config.group_size or most, most)
+        return StepSize(group, math.ceil(prefixes * group / (most * processes)))
+    step = most * config.gradient_accumulation * processes
+    group = config.group_size or max(step // prefixes, 1)
+    return StepSize(min(group, most), config.gradient_accumulation)
+
+
 NOT_IDENTITY = (
     "output_dir",
     "resume",
@@ -114,6 +144,7 @@ NOT_IDENTITY = (
 
 _POSITIVE = (
     "answer_tokens",
+    "prefixes_per_step",
     "batch_size",
     "group_size",
     "pack_tokens",
@@ -139,8 +170,9 @@ def check_config(config: TrainConfig) -> None:
             raise BadInput(f"{name} is {value}; expected a number above 0")
     if not 0 <= config.seed < 2**32 or not 0 <= config.lora_dropout < 1:
         raise BadInput("seed must be from 0 to 2**32 - 1, and lora_dropout 0 or more and less than 1")
-    if not 0 <= config.weight_decay < float("inf"):
-        raise BadInput(f"weight_decay is {config.weight_decay}; expected 0 or more")
+    for name in ("weight_decay", "neftune"):
+        if not 0 <= getattr(config, name) < float("inf"):
+            raise BadInput(f"{name} is {getattr(config, name)}; expected 0 or more")
     if config.lora_targets == []:
         raise BadInput("lora_targets is empty; name layers, or leave it out for those of the model's card")
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:

@@ -91,7 +91,7 @@ def decided_by_main(decide: Callable[[], Decision]) -> Decision:
 
 def check_launched() -> None:
     """Raises BadInput if accelerate's launcher was asked for more processes than it started, or for an FSDP
-    setting with which adapters are lost.
+    setting with which adapters are lost. Names GPUs that stay idle.
     """
     asked = _processes_asked_of(_command_of(os.getppid()))
     if asked > processes():
@@ -101,6 +101,13 @@ def check_launched() -> None:
         )
     if wants_fsdp():
         _check_fsdp()
+    visible = torch.cuda.device_count()
+    if processes() == 1 and visible > 1:
+        print(
+            f"1 of {visible} visible GPUs is used; for all: accelerate launch --config_file "
+            f"configs/accelerate/ddp.yaml --num_processes {visible} train/sft.py …, or fsdp2.yaml for models "
+            "that need more than one"
+        )
 
 
 def check_precision(bfloat16: bool) -> None:

@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, L
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
-from train.config import TrainConfig
+from train.config import TrainConfig, step_size
 from train.ledger import Ledger
 from train.network import DTYPES, Lora, add_lora, keep_input_dtypes
 from train.prefix_attention import Layout, shared_prefix_attention
@@ -180,7 +180,7 @@ def _share(number: int, parts: int) -> int:
 
 def _gradients_stay(case: Case) -> bool:
     """Whether all gradients are there during a pass: earlier ones made them, or DeepSpeed's own buffers."""
-    return case.sharding in ("zero2", "zero3") or case.config.gradient_accumulation > 1
+    return case.sharding in ("zero2", "zero3") or step_size(case.config, case.processes).accumulation > 1
 
 
 def _buffers(case: Case, trace: Trace, at_head: bool) -> int:

@@ -16,9 +16,9 @@ from mlbench_data.prompts import TASKS
 CARD = "README.md"
 
 _SHOWN = (
-    "split", "task", "epochs", "batch_size", "group_size", "gradient_accumulation", "learning_rate",
-    "scheduler", "warmup", "method", "quantization", "lora_rank", "lora_alpha", "lora_dropout", "rslora",
-    "dora", "dtype", "answer_tokens", "seed", "processes",
+    "split", "task", "epochs", "prefixes_per_step", "batch_size", "group_size", "gradient_accumulation",
+    "learning_rate", "scheduler", "warmup", "method", "quantization", "lora_rank", "lora_alpha",
+    "lora_dropout", "rslora", "dora", "dtype", "answer_tokens", "seed", "processes",
 )  # fmt: skip
 
 
@@ -61,7 +61,9 @@ def write_card(
     front = ["base_model: " + model.location] if not Path(model.location).is_dir() else []
     if identity["method"] == "lora":
         front += ["library_name: peft"]
-    settings = "\n".join(f"| {name} | {identity[name]} |" for name in _SHOWN if name in identity)
+    settings = "\n".join(
+        f"| {name} | {identity[name]} |" for name in _SHOWN if identity.get(name) is not None
+    )
     versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items())
     loss = record["eval_loss"]
     kept_out = "" if loss is None else f" Loss on rows kept out: {loss:.4f} per answer token."

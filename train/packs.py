@@ -2,11 +2,14 @@
 
 A pack is one sequence of groups: each group's prefix, then its branches, one after another, without padding.
 train/prefix_attention.py lets every branch see its own prefix and itself only.
+
+Loss and gradients are those of separate sequences. With dropout on LoRA's inputs or noise on embeddings, that
+holds on average over the masks: each row has masks of its own in its branch, but one with its group in the
+prefix, so that a single step varies more than one of separate sequences.
 """
 
-import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -57,52 +60,33 @@ class Pack:
         return Layout(tuple((group.prefix, group.branches) for group in self.groups))
 
 
-def training_packs(
-    examples: list[Example], settings: PackSettings, epochs: float, most: int | None = None
-) -> list[Pack]:
-    """The packs of a whole run in their order: of `epochs`, or the first `most`, whatever the epochs.
-
-    Every epoch groups and mixes anew, by seed and epoch; the last one may be a part of one.
-    """
-    packs: list[Pack] = []
-    epoch = 0
-    while len(packs) < most if most is not None else epoch < epochs:
-        made = epoch_packs(examples, settings, epoch)
-        share = 1.0 if most is not None else min(1.0, epochs - epoch)
-        packs += made[: math.ceil(round(len(made) * share, 6))]
-        epoch += 1
-    return packs[:most]
+def epoch_packs(examples: list[Example], settings: PackSettings) -> list[Pack]:
+    """Every example once, in packs as full as they get; train/steps.py makes those that are learned from."""
+    groups = groups_of(examples, settings, random.Random(settings.seed))
+    return _filled(groups, settings.batch_size, settings.pack_tokens)
 
 
-def epoch_packs(examples: list[Example], settings: PackSettings, epoch: int = 0) -> list[Pack]:
-    """Every example once."""
-    chance = random.Random(f"{settings.seed} {epoch}")
-    if settings.prefix_sharing:
-        rows = min(settings.group_size, settings.batch_size)
-        groups = make_groups(examples, rows, settings.pack_tokens, chance)
-    else:
-        groups = single_groups(examples, chance)
-    mixed = spread(groups, chance) if settings.mixing == "spread" else chance.sample(groups, len(groups))
-    return _filled(mixed, settings.batch_size, settings.pack_tokens)
+def groups_of(examples: list[Example], settings: PackSettings, chance: random.Random) -> list[Group]:
+    """The examples as groups, or each by itself without prefix sharing."""
+    if not settings.prefix_sharing:
+        return single_groups(examples, chance)
+    rows = min(settings.group_size, settings.batch_size)
+    return make_groups(examples, rows, settings.pack_tokens, chance)
 
 
-def spread(groups: list[Group], chance: random.Random) -> list[Group]:
-    """The groups with those of one repository evenly over the epoch, at places that `chance` shifts."""
-    by_repository: dict[str, list[Group]] = {}
-    for group in chance.sample(groups, len(groups)):
-        by_repository.setdefault(group.examples[0].prompt.row.repository, []).append(group)
-    placed = [
-        ((place + chance.random()) / len(alike), group)
-        for alike in by_repository.values()
-        for place, group in enumerate(alike)
-    ]
-    return [group for _, group in sorted(placed, key=lambda pair: pair[0])]
-
-
-def padded(packs: list[Pack], processes: int) -> list[Pack]:
+def padded(packs: list[Pack], multiple: int) -> list[Pack]:
     """As many packs for every process: the last round is filled with packs that do not count."""
-    missing = -len(packs) % processes
-    return packs + [Pack(packs[0].groups[:1], counted=False)] * missing
+    missing = -len(packs) % multiple
+    return (
+        packs + [idle_pack([row for pack in packs for row in pack.examples])] * missing if missing else packs
+    )
+
+
+def idle_pack(examples: list[Example]) -> Pack:
+    """The cheapest pack that keeps a process busy: the shortest row, without its README."""
+    row = min(examples, key=lambda row: len(row.prompt.rest) + len(row.answer_ids))
+    short = replace(row, prompt=replace(row.prompt, readme_end=0))
+    return Pack([Group(0, [short])], counted=False)
 
 
 def _filled(groups: list[Group], rows: int, tokens: int) -> list[Pack]:

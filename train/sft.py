@@ -108,7 +108,7 @@ def train(
         return 0
     torch.manual_seed(config.seed)
     network = load_network(*network_settings(config, model))
-    held_out = epoch_packs(evaluation, pack_settings(config))
+    held_out = epoch_packs(evaluation, pack_settings(config, processes()))
     preemption = Preemption()
     trainer = make_trainer(config, network, arguments, plan, held_out, preemption)
     checkpoint = decided_by_main(lambda: start_run(folder, identity, config.resume, processes()))
@@ -128,6 +128,7 @@ def train(
         record = {
             "rows": len(training),
             "steps": trainer.state.global_step,
+            "mixture": plan.mixture().record(),
             "train_loss": average_loss(trainer, result.training_loss),
             "eval_loss": eval_loss,
             "tensors": count,
@@ -186,7 +187,7 @@ def make_trainer(
     """The trainer with the project's own lines, log and signals. Raises BadInput if it would run on fewer
     devices, or with another way of sharing them, than asked for.
     """
-    trainer = PackTrainer(network, arguments, plan.packs, held_out)
+    trainer = PackTrainer(network, arguments, plan.packs, held_out, config.neftune)
     check_running(trainer.accelerator)
     for callback in (
         LogFile(Path(config.output_dir, LOG_FILE)),

@@ -16,6 +16,7 @@ from mlbench_data.bad_input import JobFailed
 from train.config import TrainConfig
 from train.launch import check_precision, processes, wants_deepspeed, wants_fsdp
 from train.network import keep_input_dtypes
+from train.noise import EmbeddingNoise
 from train.packs import IGNORED, Pack, collate, padded
 from train.plan import Plan
 from train.prefix_attention import block_mask
@@ -31,13 +32,13 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
     has_gpu = torch.cuda.is_available()
     bfloat16 = has_gpu and config.dtype != "float32"
     check_precision(bfloat16)
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=config.output_dir,
         max_steps=plan.steps,
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
         train_sampling_strategy="sequential",  # the plan's order, which is what resuming continues
-        gradient_accumulation_steps=config.gradient_accumulation,
+        gradient_accumulation_steps=plan.packs_per_step // processes(),
         accelerator_config=_accelerator_settings(config),
         learning_rate=config.learning_rate,
         warmup_steps=min(math.ceil(config.warmup * plan.steps), plan.steps - 1),  # the last step must learn
@@ -64,6 +65,9 @@ def training_arguments(config: TrainConfig, plan: Plan, evaluate: bool) -> Train
         seed=config.seed,
         data_seed=config.seed,
     )
+    if arguments.n_gpu > 1:  # it would split batches over them with threads, and a pack is one sequence
+        arguments._n_gpu = 1
+    return arguments
 
 
 def _accelerator_settings(config: TrainConfig) -> dict[str, Any]:
@@ -85,8 +89,16 @@ class PackTrainer(Trainer):
     over all evaluation tokens, however they are packed.
     """
 
-    def __init__(self, network: Any, arguments: TrainingArguments, packs: list[Pack], evaluation: list[Pack]):
+    def __init__(
+        self,
+        network: Any,
+        arguments: TrainingArguments,
+        packs: list[Pack],
+        evaluation: list[Pack],
+        neftune: float = 0.0,
+    ) -> None:
         processes = arguments.world_size
+        self.noise = EmbeddingNoise(network, neftune) if neftune else None
         _keep_differentiable(network)
         if arguments.bf16:
             keep_input_dtypes(network)
@@ -143,6 +155,8 @@ class PackTrainer(Trainer):
     def _summed_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         labels = inputs.pop("labels")
         inputs.pop("shift_labels")
+        if self.noise is not None:
+            self.noise.expect(inputs["layout"], labels.device)
         if labels.is_cuda:
             inputs["attention_mask"] = block_mask(inputs.pop("layout"), labels.device)
         logits = model(**inputs, use_cache=False).logits
@@ -156,7 +170,9 @@ class Throughput:
         starts = range(0, len(packs), packs_per_step)
         steps = [packs[start : start + packs_per_step] for start in starts]
         self.computed = [sum(pack.tokens for pack in step) for step in steps]
-        self.rows = [sum(len(row) for pack in step for row in pack.examples) for step in steps]
+        self.rows = [
+            sum(len(row) for pack in step if pack.counted for row in pack.examples) for step in steps
+        ]
         self.step = 0
         self.clock = time.monotonic()
 

@@ -3,6 +3,7 @@
 import resource
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +15,11 @@ from mlbench_data.models import Model, load_tokenizer
 from train import prefix_attention
 from train.examples import Example
 from train.network import Lora, load_network
-from train.packs import Pack, PackSettings, epoch_packs, training_packs
+from train.packs import Pack, PackSettings, epoch_packs
+from train.steps import readme_of, training_steps
 from train.trainer import PackTrainer
 
 Side = Literal["ours", "TRL", "TRL packed"]
-
-STEP_ROWS = 8
-"""Most rows in one optimizer step where losses are compared."""
 
 Order = Literal["as given", "shuffled"]
 
@@ -66,21 +65,36 @@ def measure(side: Side, model: Model, examples: list[Example], packs: list[Pack]
 
 @dataclass(frozen=True)
 class Learned:
-    """The loss per answer token on rows kept out, and the seconds of training before it."""
+    """The loss per answer token on rows kept out; of the training before it the seconds, the tokens computed,
+    and, where rows have an order of ours, the largest share that one README has of a step.
+    """
 
     loss: float
     seconds: float
+    tokens: int
+    share: float | None
+
+
+@dataclass(frozen=True)
+class StepsOf:
+    """How ours makes steps of `rows` rows: packs of `batch_size`, in groups of `group_size`, at most."""
+
+    rows: int
+    batch_size: int
+    group_size: int
 
 
 def learn(
-    side: Side, model: Model, training: list[Example], kept_out: list[Example], seed: int, group_size: int
+    side: Side, model: Model, training: list[Example], kept_out: list[Example], seed: int, size: StepsOf
 ) -> Learned:
     """One epoch with a seed, in as many steps on both sides; ours orders its groups and TRL its rows, each in
     its own way.
     """
-    packs = training_packs(training, PackSettings(STEP_ROWS, group_size, 10**6, seed=seed), 1.0)
-    passes = 1 if side == "ours" else round(len(training) / len(packs))
-    plan = Schedule(len(packs), passes, 1e-3, seed)
+    settings = PackSettings(size.batch_size, size.group_size, 10**6, seed=seed)
+    steps = training_steps(training, settings, size.rows // size.batch_size, 1.0)
+    packs = [pack for step in steps for pack in step]
+    passes = len(steps[0]) if side == "ours" else round(len(training) / len(steps))
+    plan = Schedule(len(steps), passes, 1e-3, seed)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(side, model, training, packs, kept_out, plan, Path(folder), order="shuffled")
         started = time.perf_counter()
@@ -89,7 +103,15 @@ def learn(
         network: Any = trainer.model
         network.config._attn_implementation = prefix_attention.NAME
         judge = make_trainer("ours", model, training, packs, kept_out, plan, Path(folder), network)
-        return Learned(judge.evaluate()["eval_loss"], seconds)
+        loss = judge.evaluate()["eval_loss"]
+    computed = sum(map(len, training)) if side == "TRL" else sum(pack.tokens for pack in packs)
+    return Learned(loss, seconds, computed, largest_share(steps) if side == "ours" else None)
+
+
+def largest_share(steps: list[list[Pack]]) -> float:
+    """The largest share that one README has of a step's rows."""
+    counts = [Counter(readme_of(row) for pack in step for row in pack.examples) for step in steps]
+    return max(max(count.values()) / count.total() for count in counts)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class Setting:
         return self.prefix + self.rows * (self.prompt + self.answer)
 
     def config(self, folder: str) -> TrainConfig:
-        return TrainConfig(**{"output_dir": folder, "model": self.model, **self.options})
+        one_pass = {"output_dir": folder, "model": self.model, "gradient_accumulation": 1}
+        return TrainConfig(**{**one_pass, **self.options})
 
     def case(self) -> Case:
         model = resolve_model(self.model)
@@ -204,7 +205,7 @@ LLAMA = LlamaConfig(
 
 
 def small_case(sharding: Any = "none", processes: int = 1, **options: Any) -> Case:
-    config = TrainConfig(**{"lora_rank": 4, **options})
+    config = TrainConfig(**{"lora_rank": 4, "gradient_accumulation": 1, **options})
     return Case(LLAMA, config, 512, 100, processes=processes, sharding=sharding)
 
 
@@ -221,7 +222,7 @@ def test_a_card_with_a_shape_needs_no_hub() -> None:
     found = estimate(case)
     lora = 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11008))
     assert case.tokens == 8192  # a row may be longer than a pack, and goes alone
-    assert case.answers == 2048  # batch_size * answer_tokens
+    assert case.answers == 1024  # batch_size * answer_tokens
     assert found.weights == 2 * 6_738_546_688  # the published number of parameters, in bfloat16
     assert (found.adapter, found.gradients, found.optimizer) == (4 * lora, 4 * lora, 8 * lora)
     assert found.activations > 32 * 2048 * 2 * (6 * 4096 + 4 * 11008)  # what every layer must keep at least
@@ -334,7 +335,7 @@ def printed(model: Model, memory: str, capsys: pytest.CaptureFixture[str], *more
 
 def test_the_script_says_that_it_fits(short_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(short_model, "24GiB", capsys)
-    assert lines[0] == f"{short_model.location}, packs of 4096 tokens, at most 2048 of them of answers"
+    assert lines[0] == f"{short_model.location}, packs of 4096 tokens, at most 1024 of them of answers"
     assert lines[-2].split()[0] == "total"
     assert lines[-1] == "fits in 24.0 GiB"
 

@@ -4,19 +4,27 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from accelerate.commands.launch import launch_command_parser
+from accelerate.state import AcceleratorState
 
 from mlbench_data.bad_input import BadInput, Stopped
 from mlbench_data.models import Model
 from tests.helpers import RunScript
 from tests.train.launched import CONFIGS, Run, launched, sft
+from tests.train.test_steps import even, rows_of
 from train import launch
+from train.config import TrainConfig
+from train.plan import make_plan
+from train.trainer import PackTrainer, training_arguments
 
 SCRIPT = ("train/sft.py", "--config", "x.yaml", "--num_processes", "7")
+ONE_LAUNCHED = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
+"""What `accelerate launch --config_file configs/accelerate/one.yaml` sets beside thread counts."""
 
 
 @pytest.mark.parametrize(
@@ -209,3 +217,44 @@ def test_a_failed_process_does_not_wait_for_the_others(
             raise BadInput("no")
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which torch sees two GPUs, as far as the trainer's settings and its order of packs go."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
+    monkeypatch.setattr(PackTrainer, "_move_model_to_device", lambda *unused: None)
+
+
+@pytest.mark.parametrize("environment", [{}, ONE_LAUNCHED], ids=["python", "accelerate launch one.yaml"])
+def test_a_process_that_sees_two_gpus_takes_a_pack_at_a_time(
+    environment: dict[str, str], two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would split batches of two over them, with threads: a pack is one sequence."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    config = TrainConfig(output_dir=str(tmp_path), dtype="float32")
+    plan = make_plan(config, rows_of(even(8, 4)), 1)
+    trainer = PackTrainer(torch.nn.Linear(2, 2), training_arguments(config, plan, False), plan.packs, [])
+    loader: Any = trainer.get_train_dataloader()
+    batches = list(loader.base_dataloader)  # without the move to a GPU
+    assert [batch["layout"] for batch in batches] == [pack.layout for pack in plan.packs]
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize(("processes", "said"), [(1, True), (2, False)])
+def test_gpus_that_stay_idle_are_named(
+    processes: int,
+    said: bool,
+    two_gpus: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    launch.check_launched()
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 of 2 visible GPUs is used; for all: accelerate launch ") is said
+    assert ("--num_processes 2 train/sft.py" in printed) is said

@@ -132,6 +132,7 @@ def test_a_model_of_another_precision_than_asked_for_is_noticed(
         ({"pack_tokens": -1}, "pack_tokens is -1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"warmup": 1.5}, "warmup a share from 0 to 1"),
+        ({"neftune": -1.0}, "neftune is -1.0"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, Any], message: str) -> None:

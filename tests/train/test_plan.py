@@ -1,6 +1,7 @@
 """What --dry_run says, and the paper's runs as configurations."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from train.config import TrainConfig, check_config
 from train.memory import GIB, estimate
 from train.plan import Plan, largest_case, make_plan
 from train.sft import load_examples, main, split_examples
+from train.steps import readme_of
 
 PAPER = sorted((PROJECT_ROOT / "configs" / "train" / "paper").glob("*.yaml"))
 OTHERS = sorted((PROJECT_ROOT / "configs" / "train").glob("*.yaml"))
@@ -69,6 +71,9 @@ def test_a_run_of_the_paper_fits_on_one_gpu(path: Path, hub_model: Model, tmp_pa
     model = dataclasses.replace(hub_model, context=card.context, lora_targets=card.lora_targets)
     plan = planned(config, model)
     assert plan.steps >= 2
+    rows = Counter(readme_of(row) for step in plan.rows_of_steps() for row in step)
+    fair = max(1 / config.prefixes_per_step, max(rows.values()) / rows.total())
+    assert plan.mixture().largest_share <= 2 * fair  # two steps an epoch: groups do not divide evenly
     case = largest_case(config, model, plan)
     assert case.tokens <= config.pack_tokens
     needed = estimate(case)
@@ -95,7 +100,10 @@ def test_a_dry_run_prints_everything_and_writes_nothing(
         "model ",
         "248 for training, 8 for evaluation",
         "unique tokens after sharing",
-        "steps ",
+        "times fewer",
+        "33 of 1 packs",
+        "7.5 rows, at most 8 in a group; 1.0 different READMEs",
+        "no README has more than 100.0% of a step's rows",
         "total",
     ):
         assert wanted in printed, wanted

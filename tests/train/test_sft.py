@@ -44,6 +44,9 @@ def test_a_run_leaves_an_adapter_a_record_and_a_tensorboard_log(trained: Path) -
     assert record["steps"] == 8
     assert record["tensors"] == len(load_file(trained / "adapter_model.safetensors")) == 2 * 7 * 2
     assert record["eval_loss"] > 0
+    assert record["mixture"]["rows"] <= 8
+    assert 0.25 <= record["mixture"]["largest_share"] < 1
+    assert record["mixture"]["tokens_saved"] > 1
     assert record["config"]["learning_rate"] == 2e-3
     assert "torch" in record["versions"]
     assert list((trained / "tensorboard").glob("events*"))
