@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model, resolve_model
+from tests.gpu.hub_cache import reading_from, write_hub_cache
 from tests.helpers import RunScript, skip_or_fail, tiny_llama
 
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
@@ -50,3 +52,16 @@ def run_script() -> RunScript:
 def tokenizer_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A random two-layer Llama with the embedded model's tokenizer: where weights do not matter."""
     return resolve_model(str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny-llama", seed=0)))
+
+
+@pytest.fixture(scope="session")
+def hub_files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hub's cache with the paper's three models, and tiny random weights."""
+    return write_hub_cache(tmp_path_factory.mktemp("hub"), shared_data / "tokenizers")
+
+
+@pytest.fixture
+def hub(hub_files: Path) -> Iterator[Path]:
+    """That cache, in which this process and those it starts find the models by their names."""
+    with reading_from(hub_files):
+        yield hub_files
