@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.hub_cache import environment, write_hub_cache
 from mlbench_data.files import PROJECT_ROOT
 from mlbench_data.models import Model, resolve_model
-from tests.gpu.hub_cache import reading_from, write_hub_cache
 from tests.helpers import RunScript, skip_or_fail, tiny_llama
 
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
@@ -61,7 +60,10 @@ def hub_files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def hub(hub_files: Path) -> Iterator[Path]:
-    """That cache, in which this process and those it starts find the models by their names."""
-    with reading_from(hub_files):
-        yield hub_files
+def hub(hub_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That cache, in which this process and those it starts find the models by their names, offline."""
+    for name, value in environment(hub_files).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub_files))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return hub_files

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from benchmarks.hub_cache import CODELLAMA, DEEPSEEK, LLAMA, NAMES, folder_of
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, load_tokenizer, resolve_model, save_tokenizer
 from mlbench_data.sources import benchmark_named
-from tests.gpu.hub_cache import CODELLAMA, DEEPSEEK, LLAMA, NAMES, folder_of
 from tests.helpers import read_lines
 
 TEXT = "def f(x):\n    if x:\n\t\treturn x  # two  spaces\n\n\nprint('é 你好 🎉')\n"

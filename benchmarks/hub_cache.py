@@ -4,12 +4,8 @@ tokenizers and configurations, and tiny random weights. Libraries that stay offl
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mlbench_data.files import write_json
 
@@ -47,17 +43,6 @@ CHAT = (
     "{% elif message['role'] == 'assistant' %}{{ ' '  + content | trim + ' ' + eos_token }}"
     "{% endif %}{% endfor %}"
 )
-
-
-@contextmanager
-def reading_from(cache: Path) -> Iterator[None]:
-    """This process, and those it starts, find the hub's models in `cache`, and ask no network."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(cache).items():
-            patch.setenv(name, value)
-        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        yield
 
 
 def environment(cache: Path) -> dict[str, str]:
