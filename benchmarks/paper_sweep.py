@@ -94,7 +94,7 @@ def main(config: PaperSweepConfig) -> int:
 def sweep_of(config: PaperSweepConfig, out: Path) -> Sweep:
     """The paper's sweep with what has to be otherwise here."""
     sweep = parse(Sweep, "", ["--config", SWEEP])
-    changed = {
+    changed: dict[str, Any] = {
         name: {**getattr(sweep, name), **value} if isinstance(value, dict) else value
         for name, value in OVERRIDES.items()
     }

@@ -163,7 +163,7 @@ def load_tokenizer(model: Model) -> Any:
             revision=model.revision,
             _raise_exceptions_for_missing_entries=False,
         )
-        kind = PreTrainedTokenizerFast if file else AutoTokenizer
+        kind: Any = PreTrainedTokenizerFast if file else AutoTokenizer
         tokenizer = kind.from_pretrained(
             model.location, revision=model.revision, clean_up_tokenization_spaces=False
         )
