@@ -59,8 +59,15 @@ class GenerateConfig:
     """Engine vllm: GPUs that share every layer of the model."""
     pipeline_parallel: int = 1
     """Engine vllm: GPUs that share the model's layers among them."""
-    quantization: Quantization = "none"
-    """Engine transformers: weights in 4 or 8 bits. vllm reads weights that are saved so by themselves."""
+    gpu_memory_utilization: float | None = None
+    """Engine vllm: its share of each GPU's memory, from 0 to 1; vLLM's own choice if not given."""
+    max_num_seqs: int | None = None
+    """Engine vllm: most candidates decoded at a time; vLLM's own choice if not given."""
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    """Engine vllm: fp8 halves the cache and rounds it; auto is the model's own dtype."""
+    quantization: Quantization | Literal["fp8"] = "none"
+    """Weights made 4 or 8 bits as they are loaded: nf4 and int8 by engine transformers, fp8 by vllm, and nf4
+    too where it has bitsandbytes. Weights that were saved in few bits need nothing said."""
     batch_tokens: int = 32768
     """Tokens held in the transformers engine's cache at a time: lower it if memory runs out."""
     base_url: str | None = None
@@ -100,6 +107,9 @@ def check_config(config: GenerateConfig) -> None:
         "data_parallel": config.data_parallel >= 1,
         "tensor_parallel": config.tensor_parallel >= 1,
         "pipeline_parallel": config.pipeline_parallel >= 1,
+        "gpu_memory_utilization": config.gpu_memory_utilization is None
+        or 0 < config.gpu_memory_utilization <= 1,
+        "max_num_seqs": config.max_num_seqs is None or config.max_num_seqs >= 1,
         "concurrency": config.concurrency >= 1,
         "timeout": config.timeout > 0,
         "retries": config.retries >= 0,
@@ -118,8 +128,12 @@ def check_config(config: GenerateConfig) -> None:
         other = files.setdefault(out_path(config, None if name == PLAIN else name), name)
         if other != name:
             raise BadInput(f"adapters {other} and {name} would go to one file; sample them in two runs")
-    if config.quantization != "none" and config.engine not in ("auto", "transformers"):
-        raise BadInput(f"quantization is {config.quantization} and engine {config.engine}; use transformers")
+    if config.engine not in ("auto", *engines_for(config)):
+        able = " or ".join(engines_for(config))
+        raise BadInput(f"quantization is {config.quantization} and engine {config.engine}; use {able}")
+    if config.engine not in ("auto", "vllm"):
+        for name, value in vllm_limits(config).items():
+            raise BadInput(f"{name} is {value} and engine {config.engine}; it is for engine vllm")
     if config.engine == "openai" and config.base_url is None:
         raise BadInput("engine openai needs --base_url, such as http://localhost:8000/v1")
     if config.base_url is not None and config.engine not in ("auto", "openai"):
@@ -145,6 +159,27 @@ def out_path(config: GenerateConfig, adapter: str | None) -> Path:
     parts += ["some" if config.rows else None, f"limit{config.limit}" if config.limit else None]
     parts += [None if config.shard == "0/1" else f"shard{config.shard.replace('/', 'of')}"]
     return Path("runs/candidates") / f"{'-'.join(part for part in parts if part)}.jsonl"
+
+
+def engines_for(config: GenerateConfig) -> tuple[str, ...]:
+    """The engines that can make the weights as asked; `auto` takes the first of them if it is not `none`."""
+    makers = {
+        "none": ("vllm", "transformers", "openai"),
+        "nf4": ("transformers", "vllm"),
+        "int8": ("transformers",),
+        "fp8": ("vllm",),
+    }
+    return makers[config.quantization]
+
+
+def vllm_limits(config: GenerateConfig) -> dict[str, Any]:
+    """What vLLM is told about memory, in its own words; it decides what is not said."""
+    told = {
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "max_num_seqs": config.max_num_seqs,
+        "kv_cache_dtype": None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _check_base_url(base_url: str) -> None:

@@ -7,11 +7,20 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from infer.candidates import CandidatesFile
-from infer.config import PLAIN, GenerateConfig, check_config, out_path, sampling_of
+from infer.config import (
+    PLAIN,
+    GenerateConfig,
+    check_config,
+    engines_for,
+    out_path,
+    sampling_of,
+    vllm_limits,
+)
 from infer.engines.interface import Engine, Sampling, requests_of
+from infer.gpus import gpus
 from infer.parallel import check_copies, run_parallel
 from infer.plan import print_plan
 from infer.selection import selected
@@ -23,6 +32,7 @@ from mlbench_data.models import Model, load_tokenizer, resolve_model
 from mlbench_data.processes import end_with_parent
 from mlbench_data.progress import progress
 from mlbench_data.prompts import Prompt, PromptBuilder, readme_for, sha256_of_prompts
+from mlbench_data.quantization import Quantization
 from mlbench_data.retrieval import windows_of
 from mlbench_data.shards import rows_of_shard
 from mlbench_data.sources import benchmark_named
@@ -148,10 +158,8 @@ def engine_for(config: GenerateConfig) -> str:
     if config.base_url is not None:
         return "openai"
     if config.quantization != "none":
-        return "transformers"
-    import torch  # takes a second, and most wrong input is found before it is needed
-
-    return "vllm" if torch.cuda.is_available() else "transformers"
+        return engines_for(config)[0]
+    return "vllm" if gpus() else "transformers"
 
 
 def load_engine(name: str, config: GenerateConfig, asked: Asked, adapters: list[Adapter]) -> Engine:
@@ -177,11 +185,14 @@ def load_engine(name: str, config: GenerateConfig, asked: Asked, adapters: list[
                 adapters=len(adapters),
                 most_rank=max((adapter.rank for adapter in adapters), default=0),
                 trust_remote_code=config.trust_remote_code,
+                quantization=config.quantization,
+                limits=vllm_limits(config),
             ),
         )
     from infer.engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine(asked.model, config.batch_tokens, config.quantization, config.trust_remote_code)
+    bits = cast(Quantization, config.quantization)  # check_config has refused the others
+    return TransformersEngine(asked.model, config.batch_tokens, bits, config.trust_remote_code)
 
 
 def messages_of(prompt: Prompt, config: GenerateConfig, asked: Asked) -> list[dict[str, str]]:
@@ -209,6 +220,8 @@ def identity_of(config: GenerateConfig, asked: Asked, adapter: Adapter | None) -
                 if name in packages
             },
         }
+    if name == "vllm" and config.kv_cache_dtype != "auto":
+        made_by["kv_cache_dtype"] = config.kv_cache_dtype
     return {
         "engine": name,
         "model": config.model,

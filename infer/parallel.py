@@ -11,6 +11,7 @@ import yaml
 
 from infer.candidates import CandidatesFile, manifest_of
 from infer.config import PLAIN, GenerateConfig, out_path
+from infer.gpus import gpus
 from infer.join import join
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import resolved
@@ -88,11 +89,9 @@ def shards_of(config: GenerateConfig) -> list[GenerateConfig]:
 
 def devices(copies: int) -> list[dict[str, str] | list[int]]:
     """For each copy its GPUs, as environment variables, or its cores. Raises BadInput if they are too few."""
-    import torch
-
-    if gpus := torch.cuda.device_count():
+    if there := gpus():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = given.split(",") if given else [str(number) for number in range(gpus)]
+        names = given.split(",") if given else [str(number) for number in range(there)]
         return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in _parts(names, copies, "GPUs")]
     return list(_parts(sorted(os.sched_getaffinity(0)), copies, "cores"))
 

@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.embedded import embedded_model_folder
-from mlbench_data.files import PROJECT_ROOT, cached_sha256_of_file, read_json, read_yaml, sha256_of
+from mlbench_data.files import (
+    PROJECT_ROOT,
+    cached_sha256_of_file,
+    read_json,
+    read_yaml,
+    sha256_of,
+    write_json,
+)
+from mlbench_data.round_trip import prove_round_trip
 
 MODELS = PROJECT_ROOT / "configs" / "models"
 
@@ -139,13 +147,40 @@ def has_other_attention(architecture: Any) -> bool:
 
 
 def load_tokenizer(model: Model) -> Any:
-    """The model's transformers tokenizer, which needs no torch. Raises BadInput if it cannot be loaded."""
-    from transformers import AutoTokenizer  # slow to import; most users of this module need no tokenizer
+    """The model's transformers tokenizer, which needs no torch and is proven to give back what it reads.
+
+    Where there is a tokenizer.json, that is the tokenizer. The class that tokenizer_config.json names is not
+    asked: DeepSeek-Coder's would lose every space, and Llama's one of those that a text begins with.
+    Raises BadInput if it cannot be loaded, or loses text.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # slow to import, and seldom needed
+    from transformers.utils import cached_file
 
     try:
-        return AutoTokenizer.from_pretrained(model.location, revision=model.revision)
-    except (OSError, ValueError) as error:
+        file = cached_file(
+            model.location,
+            "tokenizer.json",
+            revision=model.revision,
+            _raise_exceptions_for_missing_entries=False,
+        )
+        kind: Any = PreTrainedTokenizerFast if file else AutoTokenizer
+        tokenizer = kind.from_pretrained(
+            model.location, revision=model.revision, clean_up_tokenization_spaces=False
+        )
+    except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"{model.location}: no tokenizer could be loaded ({_first_line(error)})") from error
+    prove_round_trip(tokenizer, file, model.location)
+    return tokenizer
+
+
+def save_tokenizer(model: Model, folder: Path) -> None:
+    """Writes the model's tokenizer beside weights that were made from it. Raises BadInput."""
+    load_tokenizer(model).save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    config = read_json(path, "a tokenizer's configuration")
+    if config["tokenizer_class"] == "TokenizersBackend":  # which transformers before 5 do not know
+        write_json(path, {**config, "tokenizer_class": "PreTrainedTokenizerFast"})
+    load_tokenizer(Model(model.name, str(folder), model.format))
 
 
 def _first_line(error: Exception) -> str:

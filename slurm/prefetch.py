@@ -97,7 +97,8 @@ def fetch_model(model: Model) -> FetchedModel:
             raise JobFailed(f"{path}: is not the file of the hub; remove it and fetch again")
     if lacking := missing_weights(folder, set(files)):
         raise JobFailed(f"{model.location}: lacks {', '.join(lacking[:3])}; it cannot be loaded")
-    load_tokenizer(Model(model.name, str(folder), model.format))
+    for found in (model, Model(model.name, str(folder), model.format)):  # libraries know some by their name
+        load_tokenizer(found)
     size = sum(path.stat().st_size for path in files.values())
     print(f"{model.name}: {len(files)} files, {size / 1e9:.2f} GB, commit {commit[:12]}; its tokenizer loads")
     hashes = {name: sha256_of_file(path) for name, path in files.items()}

@@ -16,7 +16,7 @@ from mlbench_data.adapter import Adapter, open_adapter
 from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import run_script, versions
 from mlbench_data.files import read_json, replacing_folder, write_json
-from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.models import Model, resolve_model, save_tokenizer
 from train.network import with_adapter
 
 RECORD = "merge.json"
@@ -58,7 +58,7 @@ def main(config: MergeConfig) -> int:
         expected = logits_of(network, probe)
         merged = network.merge_and_unload()
         merged.save_pretrained(folder)
-        load_tokenizer(model).save_pretrained(folder)
+        save_tokenizer(model, folder)
         del network, merged
         gc.collect()  # before the model is in memory a second time
         error = prove(folder, config, probe, expected, base)

@@ -14,7 +14,7 @@ from mlbench_data.bad_input import BadInput
 from mlbench_data.cli import resolved, run_script, versions
 from mlbench_data.files import make_folder, sha256_of
 from mlbench_data.gpu_memory import let_segments_grow
-from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.models import Model, load_tokenizer, resolve_model, save_tokenizer
 from mlbench_data.prompts import PromptBuilder
 from mlbench_data.retrieval import windows_of
 from mlbench_data.sources import benchmark_named
@@ -124,7 +124,7 @@ def train(
     if is_main():
         count = save_trained(trainer.accelerator.unwrap_model(trainer.model), tensors, folder)
         if config.method == "full":
-            load_tokenizer(model).save_pretrained(folder)
+            save_tokenizer(model, folder)
         record = {
             "rows": len(training),
             "steps": trainer.state.global_step,

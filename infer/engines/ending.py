@@ -11,13 +11,17 @@ class Ending:
     def __init__(self, stop: tuple[str, ...] = ()) -> None:
         self.stop = stop
 
-    def may_begin_in(self, new: str) -> bool:
-        """Whether text that was just added can have reached the end; saves looking at the whole."""
-        return bool(self.stop) or any(mark in new for mark in _FENCES)
+    def stops_in(self, text: str) -> bool:
+        """Whether a stop text is there."""
+        return any(item in text for item in self.stop)
 
-    def is_reached(self, text: str) -> bool:
-        """Whether more text would not count."""
-        return any(item in text for item in self.stop) or is_answered(text)
+    def may_close_in(self, new: str) -> bool:
+        """Whether text that was just added can have closed the code block; saves looking at the whole."""
+        return any(mark in new for mark in _FENCES)
+
+    def is_closed(self, text: str) -> bool:
+        """Whether the code block of the answer is closed, so that more text would not count."""
+        return is_answered(text)
 
     def cut(self, text: str) -> str:
         """The text before the first stop text."""

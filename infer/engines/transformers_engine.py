@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -12,8 +11,8 @@ import torch
 from transformers import DynamicCache
 
 from infer.engines.drawing import draw
-from infer.engines.ending import Ending
 from infer.engines.interface import Answer, Completion, Request, Sampling, answered
+from infer.engines.reading import Reading, end_ids
 from infer.engines.shared_prompt import SharedPart, SharedPromptCache, shared_prompt_attention
 from infer.engines.weights import load_weights
 from mlbench_data.adapter import Adapter
@@ -41,7 +40,6 @@ class TransformersEngine:
         self.tokenizer = load_tokenizer(model)
         self.settings = (model, self.device, quantization, trust_remote_code)
         self.batch_tokens = batch_tokens
-        self._text_of = lru_cache(maxsize=None)(lambda token: self._text([token]))
 
     def use(self, adapter: Adapter | None) -> None:
         """Loads the weights, in float32 on a CPU, with the adapter merged into them if they are not
@@ -50,7 +48,7 @@ class TransformersEngine:
         self.model: Any = None  # two models at a time may not fit
         self.model = load_weights(*self.settings, adapter)
         self.kept: dict[bytes, _Tokens] = {}
-        self.end_ids = _end_ids(self.model, self.tokenizer)
+        self.end_ids = end_ids(self.tokenizer, self.model.generation_config)
 
     def sample(
         self, requests: list[Request], done: Collection[int], sampling: Sampling
@@ -98,23 +96,12 @@ class TransformersEngine:
     @torch.inference_mode()
     def completions(self, batch: list[Request], sampling: Sampling) -> list[list[Completion]]:
         """n completions for each request: one pass over its prompt, whose cache they then share."""
-        ending = Ending(sampling.stop)
-
-        def ends(tokens: list[int]) -> bool:
-            """Whether a candidate is done by itself: its model ended it, or more text would not count."""
-            if tokens[-1] in self.end_ids:
-                return True
-            return ending.may_begin_in(self._text_of(tokens[-1])) and ending.is_reached(self._text(tokens))
-
-        def completion(tokens: list[int]) -> Completion:
-            text = self._text(tokens[:-1] if tokens[-1] in self.end_ids else tokens)
-            return Completion(ending.cut(text), "stop" if ends(tokens) else "length", len(tokens))
-
-        state = _Decoding(self.model, batch, sampling, ends, self.device, self.kept)
+        reading = Reading(self.tokenizer, self.end_ids, sampling.stop)
+        state = _Decoding(self.model, batch, sampling, reading.has_ended, self.device, self.kept)
         with shared_prompt_attention(self.model):
             while state.held:
                 state.step()
-        made = [completion(tokens) for tokens in state.tokens]
+        made = [reading.completion(tokens) for tokens in state.tokens]
         return [made[start : start + sampling.n] for start in range(0, len(made), sampling.n)]
 
     @contextmanager
@@ -128,9 +115,6 @@ class TransformersEngine:
                 f"no memory for a batch of {self.batch_tokens} tokens; finished rows are kept: lower "
                 "--batch_tokens and give another --out"
             ) from error
-
-    def _text(self, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens)
 
 
 @dataclass(frozen=True)
@@ -383,10 +367,3 @@ def _left_padded(tensor: torch.Tensor, length: int, dimension: int) -> torch.Ten
     """`tensor` with zeros before its tokens, which lie along `dimension`, up to `length`."""
     sides = [0, 0] * (tensor.dim() - 1 - dimension)
     return torch.nn.functional.pad(tensor, [*sides, length - tensor.shape[dimension], 0])
-
-
-def _end_ids(model: Any, tokenizer: Any) -> set[int]:
-    """Every token that ends an answer: the tokenizer's, and those of the model's generation settings."""
-    configured = model.generation_config.eos_token_id
-    listed = configured if isinstance(configured, list) else [configured]
-    return {item for item in [tokenizer.eos_token_id, *listed] if item is not None}

@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from infer.engines.ending import Ending
 from infer.engines.interface import Answer, Completion, Request, Sampling, answered
-from infer.engines.weights import check_fits, free_bytes
+from infer.engines.reading import Reading, end_ids
+from infer.engines.room import check_fits, free_memory
+from infer.gpus import gpus
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput, JobFailed
-from mlbench_data.models import Model
+from mlbench_data.models import Model, load_tokenizer
 from mlbench_data.processes import end_with_parent
 
 WAITING = 4  # times as many candidates are queued as vLLM decodes at a time: its scheduler stays full
 CPU_BLOCK = 32  # tokens, the least of its kernels; candidates share whole blocks of a prompt only
+METHODS: dict[str, Any] = {"fp8": "fp8_per_tensor", "nf4": "bitsandbytes"}
+"""vLLM's names for weights that it quantizes as it loads them. Its int8 is for mixtures of experts only."""
 
 
 @dataclass(frozen=True)
 class VllmSettings:
-    """How the engine is spread and what it is prepared for. `most_rank` is 0 without adapters."""
+    """How the engine is spread and what it is prepared for. `most_rank` is 0 without adapters; `limits` are
+    further arguments of vLLM's own.
+    """
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -28,14 +33,17 @@ class VllmSettings:
     adapters: int = 0
     most_rank: int = 0
     trust_remote_code: bool = False
+    quantization: str = "none"
+    limits: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class _Row:
-    """A row on its way: its candidates as they end, and what its prompt took."""
+    """A row on its way: the tokens of its candidates, these as they end, and what its prompt took."""
 
     index: int
     prompt_tokens: int
+    tokens: dict[int, list[int]] = field(default_factory=dict)
     completions: dict[int, Completion] = field(default_factory=dict)
     computed_tokens: int = 0
 
@@ -47,6 +55,8 @@ class VllmEngine:
 
     def __init__(self, model: Model, settings: VllmSettings) -> None:
         """Loads the weights. Raises BadInput if vLLM is not installed or cannot take the model."""
+        self.tokenizer = load_tokenizer(model)
+        self.end_ids = end_ids(self.tokenizer, _generation(model, settings))
         self.engine = _load(model, settings).llm_engine
         self.ahead = WAITING * self.engine.vllm_config.scheduler_config.max_num_seqs
         self.numbers: dict[str, int] = {}
@@ -66,17 +76,16 @@ class VllmEngine:
         """Rows of one README follow each other into a queue that never runs dry, and come as they end."""
         waiting = iter(by_readme(requests, done))
         going: dict[str, _Row] = {}
-        texts: dict[str, int] = {}
-        ending = Ending(sampling.stop)
+        reading = Reading(self.tokenizer, self.end_ids, sampling.stop)
         drawn = sampling.n if sampling.temperature > 0 else 1  # greedy candidates are one and the same
         while True:
             while len(going) < self.ahead and (index := next(waiting, None)) is not None:
-                going |= self._queue(index, requests[index], drawn, sampling)
+                going |= self._queue(index, requests[index], drawn, sampling, reading)
             if not going:
                 return
             rows = []
             for output in self._step():
-                if self._take(output, going[output.request_id], ending, texts):
+                if self._take(output, going[output.request_id], reading):
                     row = going.pop(output.request_id)
                     if len(row.completions) == drawn:
                         rows.append(_answer(row, sampling.n // drawn))
@@ -95,7 +104,9 @@ class VllmEngine:
                 "command again"
             ) from error
 
-    def _queue(self, index: int, request: Request, drawn: int, sampling: Sampling) -> dict[str, _Row]:
+    def _queue(
+        self, index: int, request: Request, drawn: int, sampling: Sampling, reading: Reading
+    ) -> dict[str, _Row]:
         """Hands a row's candidates to the scheduler, one request each, so that each can be ended by itself;
         all of them read the blocks that the first one computes.
         """
@@ -112,29 +123,30 @@ class VllmEngine:
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
                 seed=request.seed + candidate,
-                stop=list(sampling.stop),
-                skip_special_tokens=False,
-                output_kind=RequestOutputKind.CUMULATIVE,
+                stop_token_ids=sorted(reading.end_ids),
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
             )
             prompt = {"prompt_token_ids": token_ids}
             self.engine.add_request(name, prompt, parameters, lora_request=self._lora())
             found[name] = row
         return found
 
-    def _take(self, output: Any, row: _Row, ending: Ending, texts: dict[str, int]) -> bool:
-        """Notes what a candidate has written so far, and whether it has ended."""
+    def _take(self, output: Any, row: _Row, reading: Reading) -> bool:
+        """Notes a candidate's new tokens, and whether it has ended; those after its end do not count."""
         [made] = output.outputs
-        seen = texts.get(output.request_id, 0)
-        texts[output.request_id] = len(made.text)
-        answer = ending.may_begin_in(made.text[seen:]) and ending.is_reached(made.text)
-        if not output.finished and not answer:
+        candidate = int(output.request_id.rpartition("/")[2])
+        tokens = row.tokens.setdefault(candidate, [])
+        ended = False
+        for token in made.token_ids:
+            tokens.append(token)
+            if ended := reading.has_ended(tokens):
+                break
+        if not output.finished and not ended:
             return False
         if not output.finished:
             self.engine.abort_request([output.request_id])
-        del texts[output.request_id]
-        finish = "stop" if answer or made.finish_reason == "stop" else "length"
-        candidate = int(output.request_id.rpartition("/")[2])
-        row.completions[candidate] = Completion(ending.cut(made.text), finish, len(made.token_ids))
+        row.completions[candidate] = reading.completion(row.tokens.pop(candidate))
         row.computed_tokens += row.prompt_tokens - (output.num_cached_tokens or 0)
         return True
 
@@ -158,20 +170,38 @@ def _answer(row: _Row, copies: int) -> Answer:
     return answered(row.index, completions * copies, row.prompt_tokens, row.computed_tokens)
 
 
-def _load(model: Model, settings: VllmSettings) -> Any:
-    import torch
+def _generation(model: Model, settings: VllmSettings) -> Any:
+    """The model's generation settings as transformers would load them. Raises BadInput."""
+    from transformers import AutoConfig, GenerationConfig
 
-    on_gpu = torch.cuda.is_available()
+    asked: dict[str, Any] = {"revision": model.revision}
+    try:
+        return GenerationConfig.from_pretrained(model.location, **asked)
+    except OSError:  # it has none of its own
+        pass
+    try:
+        trusted = settings.trust_remote_code
+        config = AutoConfig.from_pretrained(model.location, trust_remote_code=trusted, **asked)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInput(f"{model.location}: no configuration could be loaded ({reason})") from error
+    return GenerationConfig.from_model_config(config)
+
+
+def _load(model: Model, settings: VllmSettings) -> Any:
+    on_gpu = gpus() > 0
     devices = settings.tensor_parallel * settings.pipeline_parallel
-    there = torch.cuda.device_count() if on_gpu else len(os.sched_getaffinity(0))
+    there = gpus() or len(os.sched_getaffinity(0))
     if devices > there:
         what = "GPUs" if on_gpu else "cores"
         raise BadInput(f"tensor_parallel × pipeline_parallel is {devices} and {there} {what} are there")
     if settings.pipeline_parallel > 1 and not on_gpu:
         raise BadInput("pipeline_parallel is for GPUs: vLLM's CPU build fails with it; use tensor_parallel")
     if not on_gpu:
-        check_fits(model, 4, free_bytes(torch.device("cpu")))
+        check_fits(model, 4, free_memory())
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # A forked engine inherits our threads, and CUDA if anything has touched it. On a CPU vLLM always spawns.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")  # GiB
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bound_threads(devices))
     try:
@@ -193,6 +223,7 @@ def _load(model: Model, settings: VllmSettings) -> Any:
         return LLM(
             model=model.location,
             revision=model.revision,
+            skip_tokenizer_init=True,  # token ids come and go: vLLM's choice of a tokenizer can be wrong
             max_model_len=model.context,
             tensor_parallel_size=settings.tensor_parallel,
             pipeline_parallel_size=settings.pipeline_parallel,
@@ -203,6 +234,8 @@ def _load(model: Model, settings: VllmSettings) -> Any:
             generation_config="vllm",
             seed=settings.seed,
             trust_remote_code=settings.trust_remote_code,
+            quantization=METHODS.get(settings.quantization),
+            **settings.limits,
             **({"dtype": "bfloat16"} if on_gpu else on_cpu),
         )
     except (OSError, ValueError, RuntimeError) as error:

@@ -1,15 +1,13 @@
 """A model's weights for sampling with transformers: whole or quantized, with an adapter on them."""
 
-import math
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
+from infer.engines.room import check_fits, free_memory
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model, has_other_attention
@@ -29,7 +27,8 @@ def load_weights(
     quantized ones, which would round it away. Raises BadInput if they do not fit or cannot be loaded.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    check_fits(model, BYTES.get(quantization, dtype.itemsize), free_bytes(device))
+    free = torch.cuda.mem_get_info()[0] if device.type == "cuda" else free_memory()
+    check_fits(model, BYTES.get(quantization, dtype.itemsize), free)
     try:
         network: Any = AutoModelForCausalLM.from_pretrained(
             model.location,
@@ -48,34 +47,6 @@ def load_weights(
     if adapter is not None:
         network = _with_adapter(network, adapter, model, merged=quantization == "none")
     return network.to(device).eval() if quantization == "none" else network.eval()
-
-
-def check_fits(model: Model, bytes_each: float, free: float) -> None:
-    """Raises BadInput if the weights of a local model alone need more than the `free` bytes."""
-    needed = parameters_of(Path(model.location)) * bytes_each
-    if needed > free:
-        raise BadInput(
-            f"{model.name}: its weights need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; take a "
-            "smaller model, --quantization nf4, or a machine with more memory"
-        )
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a device."""
-    return torch.cuda.mem_get_info()[0] if device.type == "cuda" else psutil.virtual_memory().available
-
-
-def parameters_of(folder: Path) -> int:
-    """Numbers in a folder's safetensors, by their headers; 0 for what is still on a hub."""
-    found = 0
-    for path in folder.glob("*.safetensors"):
-        try:
-            with safe_open(path, "pt") as tensors:
-                names = list(tensors.keys())
-                found += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
-        except (OSError, SafetensorError) as error:
-            raise BadInput(f"{path}: not a safetensors file ({error}); fetch it again") from error
-    return found
 
 
 def _with_adapter(network: Any, adapter: Adapter, model: Model, merged: bool) -> Any:

@@ -8,7 +8,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from infer.engines.weights import check_fits, load_weights, parameters_of
+from infer.engines.room import check_fits, parameters_of
+from infer.engines.weights import load_weights
 from mlbench_data.adapter import Adapter
 from mlbench_data.bad_input import BadInput
 from mlbench_data.models import Model
