@@ -31,11 +31,11 @@ from train.launch import (
     main_speaks_first,
     processes,
 )
-from train.memory import architecture_of
 from train.model_card import write_card
-from train.network import DTYPES, Lora, check_attention, check_lora, load_network, without_weights
+from train.network import DTYPES, Lora, load_network
 from train.packs import Pack, epoch_packs
 from train.plan import Plan, make_plan, pack_settings, print_plan
+from train.preflight import preflight, warn_of_memory
 from train.trained import save_trained, trained_tensors
 from train.trainer import NotLearning, PackTrainer, TrainingArguments, training_arguments
 
@@ -46,28 +46,17 @@ def main(config: TrainConfig) -> int:
     check_config(config)
     check_launched()
     model = resolve_model(config.model)
+    preflight(config, model, lora_of(config, model))
     examples = load_examples(config, model)
     training, evaluation = split_examples(examples, config.eval_rows)
     plan = make_plan(config, training, processes())
+    warn_of_memory(config, model, plan)
     if config.dry_run:
         if is_main():
             print_plan(config, model, training, evaluation, plan)
             print("nothing was written")
         return 0
-    check_network(config, model)
     return train(config, model, training, evaluation, plan)
-
-
-def check_network(config: TrainConfig, model: Model) -> None:
-    """Before anything is written, and before a large model is loaded: raises BadInput for a model that cannot
-    be trained as the configuration says.
-    """
-    architecture = architecture_of(model, config.trust_remote_code)
-    check_attention(architecture)
-    if lora := lora_of(config, model):
-        check_lora(without_weights(architecture, config.trust_remote_code), lora)
-    elif config.dtype == "bfloat16" and not torch.cuda.is_available():
-        raise BadInput("full fine-tuning keeps float32 weights, and a CPU computes in them; leave dtype out")
 
 
 def load_examples(config: TrainConfig, model: Model) -> list[Example]:

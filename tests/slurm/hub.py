@@ -13,10 +13,13 @@ LARGE = (".safetensors", ".bin")
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Serves the files of a folder as the model `owner/name`, large ones as git-lfs does."""
+    """Serves the files of a folder as the model `owner/name`, large ones as git-lfs does. A gated one is
+    described to everybody and given to nobody.
+    """
 
     folder: Path
     requests: list[str]
+    gated: bool
 
     def do_HEAD(self) -> None:
         self._answer(with_content=False)
@@ -29,13 +32,23 @@ class Hub(BaseHTTPRequestHandler):
         self.requests.append(path)
         if "/resolve/" in path:
             self._file(self.folder / path.rpartition("/")[2], with_content=with_content)
+        elif self.gated and path.endswith("/auth-check"):
+            self._refuse(403, "GatedRepo")
         elif "/tree/" in path:
             self._json([_listed(file) for file in sorted(self.folder.iterdir())])
         elif path.startswith("/api/models/owner/name"):
-            siblings = [{"rfilename": file.name} for file in sorted(self.folder.iterdir())]
-            self._json({"id": "owner/name", "sha": COMMIT, "siblings": siblings})
+            files = sorted(self.folder.iterdir())
+            siblings = [{"rfilename": file.name, "size": file.stat().st_size} for file in files]
+            gated = "manual" if self.gated else False
+            self._json({"id": "owner/name", "sha": COMMIT, "siblings": siblings, "gated": gated})
         else:
-            self.send_error(404)
+            self._refuse(404, "RepoNotFound")
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _json(self, value: object) -> None:
         content = json.dumps(value).encode()
@@ -82,10 +95,10 @@ def _listed(file: Path) -> dict[str, object]:
 
 
 @contextmanager
-def hub_of(folder: Path) -> Iterator[tuple[str, list[str]]]:
+def hub_of(folder: Path, *, gated: bool = False) -> Iterator[tuple[str, list[str]]]:
     """A running hub: its address, and what it is asked for."""
     requests: list[str] = []
-    handler = type("FolderHub", (Hub,), {"folder": folder, "requests": requests})
+    handler = type("FolderHub", (Hub,), {"folder": folder, "requests": requests, "gated": gated})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
