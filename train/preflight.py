@@ -44,9 +44,7 @@ def preflight(config: TrainConfig, model: Model, lora: Lora | None) -> None:
     problems += compiler_problems(found, "attention on a GPU")
     problems += precision_problems(config, found)
     problems += sharing_problems(config, found, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    if (
-        weights or Path(model.location).is_dir()
-    ):  # the configuration of what cannot be had is not there either
+    if weights or Path(model.location).is_dir():  # else its config.json is not there either
         problems += network_problems(config, model, lora)
     refuse(problems)
     if is_main():
@@ -73,7 +71,7 @@ def precision_problems(config: TrainConfig, found: Hardware) -> Iterator[str]:
     for gpu in found.gpus[:1] if config.dtype != "float32" else ():
         if gpu.capability is not None and gpu.capability < (8, 0):
             yield (
-                f"{gpu} does not compute in bfloat16; take a GPU of sm_80 or newer (A10, A100, L4, 3090), or, "
+                f"{gpu} does not compute in bfloat16; take a GPU of sm_80 or newer (A10, L4, 3090), or, "
                 "for a small model with heads of 64 or less, --dtype float32"
             )
 
