@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 
 from mlbench_data.bad_input import JobFailed
 from mlbench_data.files import PROJECT_ROOT, write_text
+from mlbench_data.processes import end_with_parent
 from mlbench_data.rows import Row
 from train.config import TrainConfig
 from train.launch import decided_by_main, is_main
@@ -40,7 +41,6 @@ class SampledScore:
     """How an adapter is scored: the configuration that trains it, and rows that are kept out of training."""
 
     config: TrainConfig
-    location: str
     rows: list[Row]
 
     def of(self, network: Any, tensors: dict[str, torch.Tensor]) -> float:
@@ -64,7 +64,7 @@ class SampledScore:
             "task": config.task,
             "benchmark": config.benchmark,
             "split": config.split,
-            "model": self.location if Path(self.location).is_dir() else config.model,
+            "model": config.model,
             "engine": "transformers",
             "quantization": config.quantization,
             "n": 1,
@@ -127,6 +127,7 @@ def _run(script: str, *options: str) -> None:
             capture_output=True,
             text=True,
             timeout=SECONDS,
+            preexec_fn=end_with_parent,
         )
     except subprocess.TimeoutExpired as error:
         raise NotScored(f"{script} took more than {SECONDS} s; lower eval_generate_rows") from error

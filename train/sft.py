@@ -101,7 +101,7 @@ def train(
     held_out = epoch_packs(evaluation, pack_settings(config))
     preemption = Preemption()
     trainer = make_trainer(config, network, arguments, plan, held_out, preemption)
-    keeper = watch_evaluations(config, model, trainer, evaluation)
+    keeper = watch_evaluations(config, trainer, evaluation)
     checkpoint = decided_by_main(lambda: start_run(folder, identity, config.resume, processes()))
     if is_main():
         if checkpoint is not None:
@@ -170,12 +170,12 @@ def loss_after(trainer: PackTrainer, step: int) -> float | None:
 
 
 def watch_evaluations(
-    config: TrainConfig, model: Model, trainer: PackTrainer, evaluation: list[Example]
+    config: TrainConfig, trainer: PackTrainer, evaluation: list[Example]
 ) -> KeepBest | None:
     """Has rows sampled during training, and the best of what is trained kept, if that is asked for."""
     if config.eval_generate_steps is not None:
         rows = [example.prompt.row for example in evaluation[: config.eval_generate_rows]]
-        score = SampledScore(config, model.location, rows)
+        score = SampledScore(config, rows)
         trainer.add_callback(ScoreBySampling(trainer, score, config.eval_generate_steps))
     if config.keep_best == "none":
         return None

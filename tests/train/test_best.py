@@ -105,7 +105,7 @@ def mini() -> Benchmark:
 @pytest.fixture
 def score(mini: Benchmark, tokenizer_model: Model, tmp_path: Path) -> SampledScore:
     config = TrainConfig(model=tokenizer_model.location, output_dir=str(tmp_path), answer_tokens=16)
-    return SampledScore(config, tokenizer_model.location, mini.rows("id_train")[-2:])
+    return SampledScore(config, mini.rows("id_train")[-2:])
 
 
 def test_rows_of_the_training_split_are_run_and_scored(score: SampledScore, tmp_path: Path) -> None:
