@@ -23,6 +23,7 @@ from infer.engines.interface import Engine, Sampling, requests_of
 from infer.gpus import gpus
 from infer.parallel import check_copies, run_parallel
 from infer.plan import print_plan
+from infer.preflight import preflight
 from infer.selection import selected
 from mlbench_data.adapter import Adapter, open_adapter
 from mlbench_data.bad_input import BadInput
@@ -52,6 +53,7 @@ class Asked:
 def main(config: GenerateConfig) -> int:
     """Samples candidates for every row of a split, and continues where a stopped run left off."""
     check_config(config)
+    preflight(config, engine_for(config))
     asked = ask(config)
     adapters = adapters_of(config, asked)
     if config.dry_run:

@@ -2,10 +2,14 @@
 
 
 class BadInput(Exception):
-    """What is wrong, where (file, line, key) and what would be right, in one line.
+    """What is wrong, where (file, line, key) and what would be right, in one line; several problems that were
+    found together are several arguments, a line each.
 
-    `run_script` prints it and exits with code 2.
+    `run_script` prints them and exits with code 2.
     """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class JobFailed(Exception):

@@ -44,8 +44,9 @@ class _Parser(jsonargparse.ArgumentParser):
         _fail(" ".join(message.split()))
 
 
-def _fail(message: str, code: int = 2) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+def _fail(*messages: str, code: int = 2) -> NoReturn:
+    for message in messages:
+        print(f"error: {message}", file=sys.stderr)
     raise SystemExit(code)
 
 
@@ -54,16 +55,16 @@ def run_script(
 ) -> NoReturn:
     """Parses the command line and `--config` YAML into `config_class`, runs `main`, exits with its code.
 
-    BadInput becomes one line on stderr and exit code 2, JobFailed and a full disk one line and exit code 1,
-    a signal that was obeyed 128 and its number, Ctrl-C 130.
+    BadInput becomes a line on stderr for each problem and exit code 2, JobFailed and a full disk one line and
+    exit code 1, a signal that was obeyed 128 and its number, Ctrl-C 130.
     """
     try:
         code = main(parse(config_class, main.__doc__ or "", arguments))
         sys.stdout.flush()
     except BadInput as error:
-        _fail(str(error))
+        _fail(*map(str, error.args))
     except JobFailed as error:
-        _fail(str(error), 1)
+        _fail(str(error), code=1)
     except Stopped as stop:
         print(stop, file=sys.stderr)
         raise SystemExit(stop.exit_code) from None
@@ -73,7 +74,7 @@ def run_script(
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place = error.filename or "output"
-            _fail(f"{place}: {error.strerror}; make room and run the same command again", 1)
+            _fail(f"{place}: {error.strerror}; make room and run the same command again", code=1)
         if error.errno in _OF_A_NAME and error.filename is not None:
             _fail(f"{error.filename}: {error.strerror}; give a file that can be used so")
         raise

@@ -17,21 +17,22 @@ from mlbench_data.bad_input import BadInput, JobFailed
 from mlbench_data.cli import run_script
 from mlbench_data.files import PROJECT_ROOT, make_folder, sha256_of_file
 from mlbench_data.models import Model, load_tokenizer, resolve_model
+from mlbench_data.preflight import refuse, room_problems
 from mlbench_data.sources import benchmark_named
+from mlbench_data.weight_files import chosen_weights, listed_by_the_hub, local_folder, missing_weights
 from slurm.prefetched import (
     FetchedModel,
     Prefetched,
     changed_files,
     check_prefetched,
     hub_models,
-    missing_weights,
     read_record,
     write_record,
 )
 from slurm.sweep import Sweep, folder_of, sweep_in
 
-USED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
-"""What a model needs besides its weights."""
+USED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.py")
+"""What a model needs: other files hold its weights in formats that are not read, or pictures."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def main(config: PrefetchConfig) -> int:
     sweep = sweep_in(config)
     for name in sweep.models:
         resolve_model(name)
+    if not config.verify:
+        check_fetchable(sweep)
     fetch_checkouts(sweep)  # proves those that are there
     fetch_image(sweep)
     if config.verify:
@@ -59,6 +62,26 @@ def main(config: PrefetchConfig) -> int:
     verify_benchmark(sweep)
     print("everything is there; set `offline: true` in the site's file")
     return 0
+
+
+def check_fetchable(sweep: Sweep) -> None:
+    """Raises BadInput with what keeps the sweep's models from being fetched and read, before anything is."""
+    from huggingface_hub import constants
+
+    if not (models := hub_models(sweep)):
+        return
+    if constants.HF_HUB_OFFLINE:
+        raise BadInput("HF_HUB_OFFLINE is set, and models are to be fetched; unset it")
+    problems: list[str] = []
+    needed = 0
+    for model in models:
+        try:
+            weights = chosen_weights(model, listed_by_the_hub(model))
+            there = local_folder(model)
+            needed += sum(size for name, size in weights.items() if not (there and (there / name).exists()))
+        except BadInput as error:
+            problems += error.args
+    refuse([*problems, *room_problems(constants.HF_HUB_CACHE, needed, "the models")])
 
 
 def fetch_models(sweep: Sweep) -> None:
@@ -85,9 +108,7 @@ def fetch_model(model: Model) -> FetchedModel:
             item.path: item for item in api.list_repo_tree(model.location, recursive=True, revision=commit)
             if hasattr(item, "blob_id")
         }  # fmt: skip
-        weights = "*.safetensors" if any(name.endswith(".safetensors") for name in listed) else "*.bin"
-        patterns = [*USED, weights]
-        folder = Path(snapshot_download(model.location, revision=model.revision, allow_patterns=patterns))
+        folder = Path(snapshot_download(model.location, revision=model.revision, allow_patterns=[*USED]))
     except (OSError, ValueError, HTTPError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise JobFailed(f"{model.location}: the hub did not give it ({reason})") from error

@@ -1,10 +1,8 @@
 """What slurm/prefetch.py has brought: its record in the sweep's folder, and whether it is still there."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from mlbench_data.bad_input import BadInput
 from mlbench_data.files import read_json, sha256_of_file, write_json
@@ -81,15 +79,3 @@ def changed_files(model: FetchedModel) -> Iterator[str]:
         path = Path(model.folder, name)
         if not path.is_file() or sha256_of_file(path) != sha256:
             yield name
-
-
-def missing_weights(folder: Path, names: set[str]) -> list[str]:
-    """The weight files that a model's index names and `names` lacks; all kinds of weights if it has none."""
-    indices = [name for name in names if name.endswith(".index.json")]
-    named: set[str] = set()
-    for index in indices:
-        found: Any = json.loads((folder / index).read_text(encoding="utf-8"))
-        named |= set(found["weight_map"].values())
-    if not indices and not any(name.endswith((".safetensors", ".bin")) for name in names):
-        return ["model.safetensors"]
-    return sorted(named - names)

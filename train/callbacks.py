@@ -17,6 +17,8 @@ from mlbench_data.bad_input import Stopped
 from mlbench_data.files import write_text
 
 LOG_FILE = "log.jsonl"
+MEASURED = {"loss", "eval_loss", "pass@1"}
+"""What makes a line of the log; the trainer has others."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -35,7 +37,7 @@ class LogFile(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Appends the line."""
         logs = {name: value for name, value in rest["logs"].items() if name not in ("epoch", "total_flos")}
-        if state.is_world_process_zero and ("loss" in logs or "eval_loss" in logs):
+        if state.is_world_process_zero and not MEASURED.isdisjoint(logs):
             line = json.dumps({"step": state.global_step, "time": round(time.time(), 3), **_finite(logs)})
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
@@ -88,7 +90,7 @@ class Progress(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Shows the line."""
         logs = rest["logs"]
-        if not state.is_world_process_zero or not ("loss" in logs or "eval_loss" in logs):
+        if not state.is_world_process_zero or MEASURED.isdisjoint(logs):
             return
         text = "  ".join(
             f"{shown} {float(logs[name]):.4g}" for name, shown in _SHOWN.items() if logs.get(name) is not None
@@ -149,6 +151,7 @@ class Preemption(TrainerCallback):
 _SHOWN = {
     "loss": "loss",
     "eval_loss": "eval_loss",
+    "pass@1": "pass@1",
     "learning_rate": "learning_rate",
     "tokens_per_second": "tokens/s",
     "row_tokens_per_second": "row_tokens/s",

@@ -95,6 +95,18 @@ class TrainConfig:
     """Steps between checkpoints."""
     eval_steps: int = 10
     """Steps between evaluations."""
+    eval_generate_steps: int | None = None
+    """Steps between samplings of rows kept out, which log pass@1; not at all if not given. The model is
+    loaded once more for it, beside the one in training, by the transformers engine."""
+    eval_generate_rows: int = 16
+    """How many of the rows kept out are sampled, one greedy answer each."""
+    eval_repositories: str | None = None
+    """Checkouts as DIR/REPOSITORY, in which sampled answers are run; MiniBench has its own. Without them
+    pass@1 counts the answers that pass the checks."""
+    keep_best: Literal["none", "eval_loss", "pass@1"] = "none"
+    """Save at the end what was trained when this was best; none saves what the last step left."""
+    patience: int | None = None
+    """End training after so many evaluations of keep_best without a better one."""
     logging_steps: int = 1
     """Steps between log lines."""
     wandb: bool = False
@@ -139,8 +151,16 @@ NOT_IDENTITY = (
     "logging_steps",
     "benchmark",
     "wandb",
+    "eval_generate_steps",
+    "eval_generate_rows",
+    "eval_repositories",
+    "keep_best",
+    "patience",
 )
-"""Where results go and how often: none of these changes what is learned."""
+"""Where results go and how often: none of these changes what is learned, unless the best is kept."""
+
+DECIDE_THE_BEST = ("keep_best", "patience", "eval_steps", "eval_generate_steps", "eval_generate_rows")
+"""What else changes the result if not the last step's is saved."""
 
 _POSITIVE = (
     "answer_tokens",
@@ -158,6 +178,9 @@ _POSITIVE = (
     "max_grad_norm",
     "save_steps",
     "eval_steps",
+    "eval_generate_steps",
+    "eval_generate_rows",
+    "patience",
     "logging_steps",
 )
 
@@ -177,6 +200,7 @@ def check_config(config: TrainConfig) -> None:
         raise BadInput("lora_targets is empty; name layers, or leave it out for those of the model's card")
     if config.eval_rows < 0 or not 0 <= config.warmup <= 1:
         raise BadInput("eval_rows must be 0 or more, and warmup a share from 0 to 1")
+    _check_evaluation(config)
     if config.wandb and importlib.util.find_spec("wandb") is None:
         raise BadInput("wandb is true and the package wandb is not installed; pip install wandb")
     if config.method == "full" and config.quantization != "none":
@@ -185,3 +209,17 @@ def check_config(config: TrainConfig) -> None:
         raise BadInput("rslora, dora and lora_targets go with method lora")
     if config.dora and config.quantization == "int8":
         raise BadInput("dora needs the weights' norms, which int8 does not give; use nf4 or none")
+
+
+def _check_evaluation(config: TrainConfig) -> None:
+    """Raises BadInput for evaluations that nothing could be found out from."""
+    if config.eval_generate_steps is not None and config.method == "full":
+        raise BadInput("eval_generate_steps goes with method lora: a whole model would be saved each time")
+    if config.eval_generate_steps is not None and config.eval_rows < 1:
+        raise BadInput("eval_generate_steps samples rows kept out, and eval_rows is 0; keep some")
+    if config.keep_best == "pass@1" and config.eval_generate_steps is None:
+        raise BadInput("keep_best is pass@1, which nothing measures; give eval_generate_steps")
+    if config.keep_best == "eval_loss" and config.eval_rows < 1:
+        raise BadInput("keep_best is eval_loss, and eval_rows is 0; keep some rows out")
+    if config.patience is not None and config.keep_best == "none":
+        raise BadInput("patience waits for a better keep_best, which is none; set it to eval_loss or pass@1")

@@ -66,6 +66,8 @@ def write_card(
     )
     versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items())
     loss = record["eval_loss"]
+    best = record.get("best")
+    chosen = "" if best is None else f" Kept is step {best['step']}, with the best {best['metric']}."
     kept_out = "" if loss is None else f" Loss on rows kept out: {loss:.4f} per answer token."
     results = "\n".join(scores) if scores else "Not evaluated yet."
     head = "\n".join(["---", *front, "tags: [ml-bench, code]", "---"])
@@ -83,7 +85,7 @@ A {kind} that writes the command or program which an instruction asks of a machi
   sha256 of every row and token learned from: {identity["rows_sha256"]}
 - Prompt template: sha256 {identity["template"]}
 - {record["steps"]} optimizer steps in {record["seconds"]:.0f} s; {record["tensors"]} tensors, read back after
-  saving. Training loss {record["train_loss"]:.4f} on average.{kept_out}
+  saving. Training loss {record["train_loss"]:.4f} on average.{kept_out}{chosen}
 
 ![Loss](loss.png)
 

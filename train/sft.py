@@ -5,6 +5,7 @@ accelerate launch train/sft.py --config configs/train/smollm2-135m-id-task3.yaml
 
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from mlbench_data.prompts import PromptBuilder
 from mlbench_data.retrieval import windows_of
 from mlbench_data.sources import benchmark_named
 from mlbench_data.template import read_template
+from train.best import KeepBest
 from train.callbacks import LOG_FILE, LogFile, OwnIntervals, Preemption, Progress
 from train.checkpoints import SavedByAll, finish_run, is_finished, naming_a_full_disk, start_run
-from train.config import NOT_IDENTITY, TrainConfig, check_config
+from train.config import DECIDE_THE_BEST, NOT_IDENTITY, TrainConfig, check_config
 from train.curve import CURVE_FILE, draw_curve
 from train.examples import Example, make_examples
 from train.launch import (
@@ -32,11 +34,12 @@ from train.launch import (
     main_speaks_first,
     processes,
 )
-from train.memory import architecture_of
 from train.model_card import write_card
-from train.network import DTYPES, Lora, check_attention, check_lora, load_network, without_weights
+from train.network import DTYPES, Lora, load_network
 from train.packs import Pack, epoch_packs
 from train.plan import Plan, make_plan, pack_settings, print_plan
+from train.preflight import preflight, warn_of_memory
+from train.sampled_score import PASS_AT_1, SampledScore, ScoreBySampling
 from train.trained import save_trained, trained_tensors
 from train.trainer import NotLearning, PackTrainer, TrainingArguments, training_arguments
 
@@ -48,28 +51,17 @@ def main(config: TrainConfig) -> int:
     check_config(config)
     check_launched()
     model = resolve_model(config.model)
+    preflight(config, model, lora_of(config, model))
     examples = load_examples(config, model)
     training, evaluation = split_examples(examples, config.eval_rows)
     plan = make_plan(config, training, processes())
+    warn_of_memory(config, model, plan)
     if config.dry_run:
         if is_main():
             print_plan(config, model, training, evaluation, plan)
             print("nothing was written")
         return 0
-    check_network(config, model)
     return train(config, model, training, evaluation, plan)
-
-
-def check_network(config: TrainConfig, model: Model) -> None:
-    """Before anything is written, and before a large model is loaded: raises BadInput for a model that cannot
-    be trained as the configuration says.
-    """
-    architecture = architecture_of(model, config.trust_remote_code)
-    check_attention(architecture)
-    if lora := lora_of(config, model):
-        check_lora(without_weights(architecture, config.trust_remote_code), lora)
-    elif config.dtype == "bfloat16" and not torch.cuda.is_available():
-        raise BadInput("full fine-tuning keeps float32 weights, and a CPU computes in them; leave dtype out")
 
 
 def load_examples(config: TrainConfig, model: Model) -> list[Example]:
@@ -111,26 +103,38 @@ def train(
     held_out = epoch_packs(evaluation, pack_settings(config, processes()))
     preemption = Preemption()
     trainer = make_trainer(config, network, arguments, plan, held_out, preemption)
+    keeper = watch_evaluations(config, trainer, evaluation)
     checkpoint = decided_by_main(lambda: start_run(folder, identity, config.resume, processes()))
-    if checkpoint is not None and is_main():
-        print(f"continuing from {checkpoint}")
+    if is_main():
+        if checkpoint is not None:
+            print(f"continuing from {checkpoint}")
+        elif keeper:
+            keeper.forget()
     with naming_a_full_disk(folder):
         result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     preemption.leave_if_asked(trainer.state.global_step, trainer.state.max_steps)
     eval_loss = final_eval_loss(trainer) if evaluation else None
+    best = decided_by_main(keeper.best) if keeper else None
+    if best is not None:
+        eval_loss = loss_after(trainer, best.step)
     if eval_loss is not None and not math.isfinite(eval_loss):
         raise NotLearning(f"after the last step the evaluation loss is {eval_loss}; lower learning_rate")
     tensors = trained_tensors(trainer.accelerator.unwrap_model(trainer.model), keep=is_main())
     if is_main():
+        if keeper and best:
+            tensors = keeper.tensors()
         count = save_trained(trainer.accelerator.unwrap_model(trainer.model), tensors, folder)
         if config.method == "full":
             save_tokenizer(model, folder)
+        history = trainer.state.log_history
         record = {
             "rows": len(training),
             "steps": trainer.state.global_step,
             "mixture": plan.mixture().record(),
             "train_loss": average_loss(trainer, result.training_loss),
             "eval_loss": eval_loss,
+            "pass@1": {log["step"]: log[PASS_AT_1] for log in history if PASS_AT_1 in log},
+            "best": asdict(best) if best else None,
             "tensors": count,
             "seconds": round(time.monotonic() - started, 1),
             "resumed_from": checkpoint.name if checkpoint else None,
@@ -142,8 +146,11 @@ def train(
         )
         write_card(folder, model, identity, record)
         finish_run(folder, identity, record)
+        if keeper:
+            keeper.forget()
         what = "adapter" if config.method == "lora" else "model"
-        print(f"{what} with {count} tensors saved to {folder} and read back")
+        of_step = f" of step {best.step} (best {best.metric}: {best.value:.4g})" if best else ""
+        print(f"{what}{of_step} with {count} tensors saved to {folder} and read back")
     return 0
 
 
@@ -155,11 +162,29 @@ def average_loss(trainer: PackTrainer, since_start: float) -> float:
 
 def final_eval_loss(trainer: PackTrainer) -> float:
     """The loss on the evaluation rows after the last step, measured once."""
-    last = trainer.state.log_history[-3:]
-    found = [
-        log["eval_loss"] for log in last if "eval_loss" in log and log["step"] == trainer.state.global_step
-    ]
-    return found[-1] if found else trainer.evaluate()["eval_loss"]
+    found = loss_after(trainer, trainer.state.global_step)
+    return trainer.evaluate()["eval_loss"] if found is None else found
+
+
+def loss_after(trainer: PackTrainer, step: int) -> float | None:
+    """The loss on the evaluation rows after a step, if it was measured then."""
+    history = trainer.state.log_history
+    return next((log["eval_loss"] for log in history if log["step"] == step and "eval_loss" in log), None)
+
+
+def watch_evaluations(
+    config: TrainConfig, trainer: PackTrainer, evaluation: list[Example]
+) -> KeepBest | None:
+    """Has rows sampled during training, and the best of what is trained kept, if that is asked for."""
+    if config.eval_generate_steps is not None:
+        rows = [example.prompt.row for example in evaluation[: config.eval_generate_rows]]
+        score = SampledScore(config, rows)
+        trainer.add_callback(ScoreBySampling(trainer, score, config.eval_generate_steps))
+    if config.keep_best == "none":
+        return None
+    keeper = KeepBest(trainer, Path(config.output_dir), config.keep_best, config.patience)
+    trainer.add_callback(keeper)
+    return keeper
 
 
 def identity_of(
@@ -167,6 +192,8 @@ def identity_of(
 ) -> dict[str, Any]:
     """What decides the result: weights, every token that is learned from, and the settings."""
     settings = {name: value for name, value in resolved(config).items() if name not in NOT_IDENTITY}
+    if config.keep_best != "none":
+        settings |= {name: getattr(config, name) for name in DECIDE_THE_BEST}
     settings["processes"] = processes()
     settings["weights"] = model.identity()
     settings["template"] = read_template(config.prompt_template).sha256

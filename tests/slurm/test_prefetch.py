@@ -114,3 +114,38 @@ def test_a_sweep_without_the_hub_needs_nothing_fetched(
     )
     assert done.returncode == 0, done.stderr
     assert "READMEs as in its manifest" in done.stdout
+
+
+def test_weights_that_are_no_safetensors_are_refused_before_anything_is_fetched(
+    model: Path, sweep: Path, tmp_path: Path, run_script: RunScript
+) -> None:
+    """They would be fetched for hours, and then not be read."""
+    (model / "model.safetensors").unlink()
+    with hub_of(model) as (address, asked):
+        done = run_script("slurm/prefetch.py", "--config", sweep, env=environment(tmp_path, address))
+    assert "owner/name: has pytorch_model.bin and no safetensors" in error_line(done)
+    assert not any("resolve" in path for path in asked)
+    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_index_of_other_weights_is_not_minded(
+    model: Path, sweep: Path, tmp_path: Path, run_script: RunScript
+) -> None:
+    """Llama-2 and others have both kinds, of which one is fetched."""
+    index = {"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}
+    (model / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    with hub_of(model) as (address, _):
+        done = run_script("slurm/prefetch.py", "--config", sweep, env=environment(tmp_path, address))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_gated_model_and_an_offline_hub_are_one_line(
+    model: Path, sweep: Path, tmp_path: Path, run_script: RunScript
+) -> None:
+    with hub_of(model, gated=True) as (address, _):
+        env = environment(tmp_path, address)
+        gated = run_script("slurm/prefetch.py", "--config", sweep, env=env)
+        offline = run_script("slurm/prefetch.py", "--config", sweep, env={**env, "HF_HUB_OFFLINE": "1"})
+    assert "owner/name: given only to those who have accepted its terms" in error_line(gated)
+    assert "HF_HUB_OFFLINE is set, and models are to be fetched" in error_line(offline)
