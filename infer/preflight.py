@@ -24,8 +24,7 @@ def preflight(config: GenerateConfig, engine: str) -> None:
         return
     model, found = resolve_model(config.model), hardware()
     weights, problems = weights_of(model)
-    needed = {"bitsandbytes": f"quantization {config.quantization}"} if config.quantization != "none" else {}
-    problems += package_problems(needed | ({"vllm": "engine vllm"} if engine == "vllm" else {}))
+    problems += package_problems(packages_of(config, engine))
     problems += idle_gpu_problems(found, weights)
     problems += gpu_problems(config, found)
     if engine == "vllm":
@@ -33,6 +32,15 @@ def preflight(config: GenerateConfig, engine: str) -> None:
         problems += vllm_problems(found)
     refuse(problems)
     warn(cpu_warnings(model, found, weights))
+
+
+def packages_of(config: GenerateConfig, engine: str) -> dict[str, str]:
+    """The packages that an engine needs beyond the toolkit's own, and what for. vLLM makes fp8 itself."""
+    if config.quantization in ("nf4", "int8"):
+        bits = {"bitsandbytes": f"quantization {config.quantization}"}
+    else:
+        bits = {}
+    return bits | ({"vllm": "engine vllm"} if engine == "vllm" else {})
 
 
 def gpu_problems(config: GenerateConfig, found: Hardware) -> Iterator[str]:

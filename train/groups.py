@@ -67,11 +67,13 @@ def single_groups(examples: list[Example], chance: random.Random) -> list[Group]
 
 
 def _neighbours(examples: list[Example]) -> list[Example]:
-    """Examples ordered so that those with the longest common beginnings stand side by side."""
-    prompts = [example.prompt for example in examples]
-    heads = {(id(prompt.start), prompt.readme_end): prompt for prompt in prompts}  # one README, one entry
-    written = {key: prompt.start[: prompt.readme_end].tobytes() for key, prompt in heads.items()}
-    return sorted(examples, key=lambda item: written[id(item.prompt.start), item.prompt.readme_end])
+    """Examples of one README side by side, and READMEs that begin alike; otherwise as given. A README that is
+    cut ends where its row's instruction leaves off: an order by that would save a few tokens, and put rows
+    with instructions of one length, so of one template, into one group.
+    """
+    starts = {id(item.prompt.start): item.prompt.start for item in examples}  # one README, one entry
+    written = {key: start.tobytes() for key, start in starts.items()}
+    return sorted(examples, key=lambda item: written[id(item.prompt.start)])
 
 
 def _divided(ordered: list[Example], common: list[int], begins: list[int]) -> list[Group]:

@@ -112,6 +112,10 @@ def _pretend_to_torch(card: Card, major: int, minor: int) -> None:
     for name, answer in inside.items():
         setattr(torch._C, name, _always(answer))
     torch.version.cuda = "12.8"
+
+
+def pretend_streams() -> None:
+    """Makes streams and events that FSDP may wait for. The compiler asks for the device's own instead."""
     torch.cuda.Stream = torch.cuda.Event = _Queue  # type: ignore[misc,assignment]
     torch.cuda.current_stream = torch.accelerator.current_stream = _always(_Queue())
     torch.cuda.stream = contextlib.nullcontext  # type: ignore[assignment]

@@ -37,7 +37,8 @@ from mlbench_data.files import PROJECT_ROOT, read_yaml
 from mlbench_data.models import resolve_model
 from mlbench_data.prompts import Prompt
 from tests.gpu.held import Held
-from train.config import TrainConfig
+from tests.gpu.pretended import pretend_streams
+from train.config import TrainConfig, step_size
 from train.examples import Example
 from train.groups import Group
 from train.memory import architecture_of
@@ -65,6 +66,7 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     if asked["gpus"] > 1:
         be_first_of(asked["gpus"], "fsdp2")
+    pretend_streams()
     pretend_data_is_there()
     configs = [parse(StepConfig, "", options) for options in asked["steps"]]
     with get_context("fork").Pool(1, maxtasksperchild=1) as alone:  # what accelerate, FSDP and torch remember
@@ -75,7 +77,7 @@ def step(config: StepConfig) -> dict[str, Any]:
     """What one step held and computed in."""
     gpus = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     pack = pack_of(config)
-    packs = [pack] * config.gradient_accumulation * gpus
+    packs = [pack] * step_size(config, gpus).accumulation * gpus
     model = resolve_model(config.model)
     architecture = architecture_of(model)
     architecture.num_hidden_layers = config.layers or architecture.num_hidden_layers

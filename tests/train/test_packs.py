@@ -174,6 +174,18 @@ def test_every_row_is_in_one_group_and_groups_share_what_they_say(examples: list
     assert sum(group.tokens for group in groups) < 0.75 * sum(map(len, examples))
 
 
+def test_rows_of_a_readme_meet_by_chance_also_where_it_is_cut(tokenizer_model: Model) -> None:
+    """A cut README ends where the row's instruction leaves off. Ordered by that, a group had rows of one
+    template, and a step of such groups learned less than one of rows in any order.
+    """
+    rows = examples_of(tokenizer_model, 1, 48, 700)
+    ordered = [row for group in make_groups(rows, 4, MOST, random.Random(0)) for row in group.examples]
+    drawn = random.Random(0).sample(rows, len(rows))
+    for name in {row.prompt.row.repository for row in rows}:
+        met, chance = ([row for row in some if row.prompt.row.repository == name] for some in (ordered, drawn))
+        assert [id(row) for row in met] == [id(row) for row in chance]
+
+
 def test_groups_save_as_much_as_any_division_of_their_order(examples: list[Example]) -> None:
     """Against every division of eleven neighbours into runs of at most three."""
     rows = examples[:11]
