@@ -68,8 +68,8 @@ def single_groups(examples: list[Example], chance: random.Random) -> list[Group]
 
 def _neighbours(examples: list[Example]) -> list[Example]:
     """Examples of one README side by side, and READMEs that begin alike; otherwise as given. A README that is
-    cut ends where its row's instruction leaves off: an order by that would save a few tokens, and put rows
-    with instructions of one length, so of one template, into one group.
+    cut ends where its row's instruction leaves off: an order by that would save a few tokens, and fill groups
+    with instructions of one length, often of one phrasing.
     """
     starts = {id(item.prompt.start): item.prompt.start for item in examples}  # one README, one entry
     written = {key: start.tobytes() for key, start in starts.items()}

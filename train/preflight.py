@@ -42,7 +42,7 @@ def preflight(config: TrainConfig, model: Model, lora: Lora | None) -> None:
     problems += idle_gpu_problems(found, weights)
     problems += driver_problems(found, torch.cuda.is_available())
     problems += compiler_problems(found, "attention on a GPU")
-    problems += precision_problems(config, found)
+    problems += card_problems(found)
     problems += sharing_problems(config, found, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if weights or Path(model.location).is_dir():  # else its config.json is not there either
         problems += network_problems(config, model, lora)
@@ -66,13 +66,13 @@ def driver_problems(found: Hardware, works: bool) -> Iterator[str]:
         )
 
 
-def precision_problems(config: TrainConfig, found: Hardware) -> Iterator[str]:
-    """bfloat16 on GPUs from before 2020."""
-    for gpu in found.gpus[:1] if config.dtype != "float32" else ():
+def card_problems(found: Hardware) -> Iterator[str]:
+    """GPUs from before 2020: they do not compute in bfloat16, and FlexAttention's blocks do not fit them."""
+    for gpu in found.gpus[:1]:
         if gpu.capability is not None and gpu.capability < (8, 0):
             yield (
-                f"{gpu} does not compute in bfloat16; take a GPU of sm_80 or newer (A10, L4, 3090), or, "
-                "for a small model with heads of 64 or less, --dtype float32"
+                f"{gpu} does not compute in bfloat16 and has too little shared memory for the attention's "
+                "kernels; take a GPU of sm_80 or newer (A10, L4, 3090)"
             )
 
 

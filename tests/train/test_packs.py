@@ -175,8 +175,8 @@ def test_every_row_is_in_one_group_and_groups_share_what_they_say(examples: list
 
 
 def test_rows_of_a_readme_meet_by_chance_also_where_it_is_cut(tokenizer_model: Model) -> None:
-    """A cut README ends where the row's instruction leaves off. Ordered by that, a group had rows of one
-    template, and a step of such groups learned less than one of rows in any order.
+    """A cut README ends where the row's instruction leaves off. Ordered by that, a group had instructions of
+    one length, and was the same whatever the seed.
     """
     rows = examples_of(tokenizer_model, 1, 48, 700)
     ordered = [row for group in make_groups(rows, 4, MOST, random.Random(0)) for row in group.examples]
