@@ -105,6 +105,6 @@ def room_problems(place: str | Path, needed: int, what: str) -> Iterator[str]:
     disk = shutil.disk_usage(folder)
     if needed > disk.free and disk.total > 0:  # what is no disk, as /proc, has none
         yield (
-            f"{place}: {what} need {needed / 1e9:.1f} GB and {disk.free / 1e9:.1f} GB are free there; make "
+            f"{place}: {what} needs {needed / 1e9:.1f} GB and {disk.free / 1e9:.1f} GB are free there; make "
             "room, or give another place"
         )

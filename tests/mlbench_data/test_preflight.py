@@ -128,9 +128,9 @@ def test_missing_packages_are_named_with_what_needs_them(monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    [problem] = preflight.room_problems(tmp_path / "not" / "there", 10**18, "3 checkpoints")
-    assert "3 checkpoints need 1000000000.0 GB and" in problem
-    assert list(preflight.room_problems(tmp_path, 1, "3 checkpoints")) == []
+    [problem] = preflight.room_problems(tmp_path / "not" / "there", 10**18, "a run")
+    assert "a run needs 1000000000.0 GB and" in problem
+    assert list(preflight.room_problems(tmp_path, 1, "a run")) == []
 
 
 @pytest.fixture

@@ -182,7 +182,9 @@ def test_rows_of_a_readme_meet_by_chance_also_where_it_is_cut(tokenizer_model: M
     ordered = [row for group in make_groups(rows, 4, MOST, random.Random(0)) for row in group.examples]
     drawn = random.Random(0).sample(rows, len(rows))
     for name in {row.prompt.row.repository for row in rows}:
-        met, chance = ([row for row in some if row.prompt.row.repository == name] for some in (ordered, drawn))
+        met, chance = (
+            [row for row in some if row.prompt.row.repository == name] for some in (ordered, drawn)
+        )
         assert [id(row) for row in met] == [id(row) for row in chance]
 
 
