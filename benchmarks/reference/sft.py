@@ -96,7 +96,8 @@ def learn(
     passes = len(steps[0]) if side == "ours" else round(len(training) / len(steps))
     plan = Schedule(len(steps), passes, 1e-3, seed)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(side, model, training, packs, kept_out, plan, Path(folder), order="shuffled")
+        order: Order = "shuffled" if side == "TRL" else "as given"  # ours is the plan's order
+        trainer = make_trainer(side, model, training, packs, kept_out, plan, Path(folder), order=order)
         started = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - started
