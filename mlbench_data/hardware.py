@@ -2,7 +2,9 @@
 a process that has woken it can no longer fork vLLM's workers.
 """
 
+import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sysconfig
@@ -95,9 +97,13 @@ def _visible(installed: dict[str, Gpu], chosen: str | None) -> tuple[Gpu, ...]:
 
 
 def _cuda_of_torch() -> str | None:
-    import torch  # takes seconds, and only a machine with a GPU needs to know
-
-    return torch.version.cuda
+    """The CUDA that the installed torch was built with, from the file that says so: importing torch takes
+    seconds.
+    """
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    return runpy.run_path(str(Path(found.origin).with_name("version.py")))["cuda"]
 
 
 def _has_compiler(environment: Mapping[str, str]) -> bool:
