@@ -183,7 +183,7 @@ def _generation(model: Model, settings: VllmSettings) -> Any:
         trusted = settings.trust_remote_code
         config = AutoConfig.from_pretrained(model.location, trust_remote_code=trusted, **asked)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0]
         raise BadInput(f"{model.location}: no configuration could be loaded ({reason})") from error
     return GenerationConfig.from_model_config(config)
 
